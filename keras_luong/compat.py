@@ -63,7 +63,7 @@ def autocasting(layer: keras.layers.Layer) -> contextlib.AbstractContextManager[
     return backend.AutocastScope(wanted)
 
 
-def with_epochs_of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def with_epochs_of_any_length(dataset: Any) -> Any:
     """Lets each iteration of a dataset be an epoch of its own length in `fit`.
 
     Keras takes the number of batches in the first epoch for that in every one, and cuts
@@ -71,9 +71,12 @@ def with_epochs_of_any_length(dataset: tf.data.Dataset) -> tf.data.Dataset:
     more than there will ever be; an epoch ends where its data does.
 
     Args:
-        dataset: A dataset of unknown size. It is changed.
+        dataset: A dataset of unknown size, or a distributed one. It is changed.
     """
-    dataset.cardinality = lambda: tf.constant(_MOST_BATCHES, tf.int64)
+    if isinstance(dataset, tf.data.Dataset):
+        dataset.cardinality = lambda: tf.constant(_MOST_BATCHES, tf.int64)
+    else:
+        dataset._cardinality = _MOST_BATCHES
     return dataset
 
 

@@ -29,7 +29,7 @@ from keras_luong.text.batches import (
 )
 from keras_luong.text.corpus import mix_pairs, sample_pairs
 from keras_luong.text.phrases import PhraseCorpus
-from keras_luong.text.survey import PairCounts, count_pairs
+from keras_luong.text.token_store import PairCounts, count_pairs
 from keras_luong.training.optimizers import make_optimizer
 
 WORDS = [f"w{i}" for i in range(500)]

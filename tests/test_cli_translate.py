@@ -29,9 +29,9 @@ from keras_luong.cli.translators import corpus_of, load_translator, with_options
 from keras_luong.evaluation import plots
 from keras_luong.files import read_lines, write_json
 from keras_luong.models import build
-from keras_luong.runs.opening import describe_corpus
 from keras_luong.runs.run import read_record
-from keras_luong.runs.start import training_corpus
+from keras_luong.text.corpora import load_corpus
+from keras_luong.text.survey import survey
 
 LINES = [b"a b", b"", b"  ", b"c \xff d", b"b\r", b"a" * 5000, b"d d d d d d d d d d d"]
 
@@ -126,13 +126,21 @@ def test_what_is_cut_is_counted_over_the_whole_input(path, tmp_path, capsys):
 
 def test_files_plain_and_gzip_and_pipes(path, traced, tmp_path):
     texts = [t.text for t in traced.translate(["a b", "c"])]
-    packed, plain, pipe = (tmp_path / name for name in ("in.gz", "in.txt", "pipe"))
+    packed, plain, pipe, rows = (
+        tmp_path / name for name in ("in.gz", "in.txt", "pipe", "in.jsonl")
+    )
     packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + b"a b\r\nc\r\n"))
     plain.write_bytes(b"a b\nc")
+    rows.write_bytes(b'{"n": 1, "text": "a\\nb"}\n{"text": "c"}\n')
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
     writer.start()
-    for source, name in ((packed, "out.txt"), (plain, "out.gz"), (pipe, "out.gz")):
+    for source, name in (
+        (packed, "out.txt"),
+        (plain, "out.gz"),
+        (pipe, "out.gz"),
+        (rows, "out.jsonl"),
+    ):
         run("translate", path, "--input", source, "--output", tmp_path / name)
         assert [*read_lines(tmp_path / name)] == texts
     writer.join()
@@ -469,7 +477,7 @@ class TestCorpus:
         write_corpus(data, train=30)
         settings = {"data": str(data), "source": "xx", "target": "yy", "tag": "news"}
         run = written_run(tmp_path / "run", word_translator(), settings).path
-        texts = describe_corpus(training_corpus(settings), None)
+        texts = survey(load_corpus(data, "xx", "yy")).texts
         write_json(run / "run.json", {**read_record(run), "corpus": texts})
         return run, data
 

@@ -1,5 +1,6 @@
 """What a training says of itself at its start, and how far long work is."""
 
+import functools
 import io
 import random
 import re
@@ -22,8 +23,9 @@ from keras_luong.files import write_lines
 from keras_luong.progress import Progress, in_words, telling
 from keras_luong.runs import description
 from keras_luong.runs.description import TimeEstimate, choose_by_corpus, find_problems
-from keras_luong.runs.opening import Run
+from keras_luong.runs.opening import OwnText, Run
 from keras_luong.text import PhraseCorpus, load_corpus
+from keras_luong.text.survey import survey
 
 EARLY = {"epochs": 100, "early_stopping": 5}
 
@@ -200,6 +202,9 @@ def phrases():
     return PhraseCorpus(train=240, validation=20, test=20)
 
 
+read = functools.cache(survey)
+
+
 @pytest.fixture
 def said(phrases, tmp_path):
     """A function of a corpus, of what was counted and of settings."""
@@ -207,7 +212,8 @@ def said(phrases, tmp_path):
     def say(corpus=phrases, train=(), vocab_size=4000, preset="small", **changes):
         settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
         config = TrainingConfig.from_preset(preset, **settings)
-        run = Run(config, tmp_path, corpus, {}, resuming=False)
+        own = OwnText(corpus, read(corpus))
+        run = Run(config, tmp_path, corpus, own, {}, resuming=False)
         return find_problems(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
 
     return say
@@ -283,7 +289,8 @@ def test_what_was_counted(said, counted, settings, problem):
 def test_a_run_that_starts_from_another_may_be_short(phrases, tmp_path):
     run_dir = kl.save_run(word_translator(), tmp_path / "run")
     new = {"data": "phrases", "source": "en", "target": "de", "epochs": 1}
-    run = Run(TrainingConfig.from_run(run_dir, **new), tmp_path, phrases, {}, False)
+    config, own = TrainingConfig.from_run(run_dir, **new), OwnText(phrases)
+    run = Run(config, tmp_path, phrases, own, {}, False)
     train = {**FINE, "steps": 29, "source_tokens": 5, "target_tokens": 5}
     assert find_problems(run, (4000, 4000), train) == []
 
@@ -353,7 +360,7 @@ def test_untranslated_text(tag, said, sides, corpus_of):
     copied = [*english[:100], *german[100:]]
     random.Random(0).shuffle(rows := list(zip(english, copied, strict=True)))
     tagged = [(tag + source, target) for source, target in rows]
-    told = re.compile(r"\d\d of 1\d\d pairs from all over the training text have the")
+    told = re.compile(r"\d\d of 200 pairs \(\d\d%\) have the same sentence on both")
     assert any(map(told.match, said(corpus_of(*zip(*tagged, strict=True)))))
 
 
@@ -361,11 +368,11 @@ def test_what_is_chosen_is_said_and_kept(tmp_path, capsys):
     write_corpus(tmp_path, train=40, val=7)
     tiny = {"units": 8, "tokenizer": "word", "steps_per_epoch": 6, "batch_tokens": 60}
     training = AutoTraining(str(tmp_path), "xx", "yy", given={**tiny, "epochs": 1})
-    config, corpus = choose_by_corpus(training, run := tmp_path / "run")
+    config, own = choose_by_corpus(training, run := tmp_path / "run")
     settings = config.settings()
     chosen = [settings[x] for x in ("preset", "monitor", "vocab_size", "units")]
     assert chosen == ["auto", "val_bleu", 1000, 8] and settings["dropout"] > 0
-    assert (config.source, corpus.target_language) == ("xx", "yy")
+    assert (config.source, own.corpus.target_language) == ("xx", "yy")
     out = capsys.readouterr().out
     assert re.search(r"chosen for 40 pairs, \d kB of yy when compressed", out)
     lines = {line.split()[0]: line for line in out.splitlines()}
@@ -374,9 +381,10 @@ def test_what_is_chosen_is_said_and_kept(tmp_path, capsys):
 
     written_run(run, word_translator(), settings)
     more = AutoTraining(str(tmp_path), given={"epochs": 2})
-    again, corpus = choose_by_corpus(more, run)  # and with the languages
+    again, own = choose_by_corpus(more, run)  # and with the languages
     assert again.settings() == {**settings, "epochs": 2}
-    assert corpus.source_language == "xx" and not capsys.readouterr().out
+    assert own.survey is None  # what a run knows is not read again
+    assert own.corpus.source_language == "xx" and not capsys.readouterr().out
     written_run(run, word_translator(), {**settings, "preset": "small"})
     with pytest.raises(ValueError, match="--preset small to go on"):
         choose_by_corpus(more, run)

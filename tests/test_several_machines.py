@@ -19,7 +19,7 @@ from processes import free_ports
 from small_training import write_corpus
 
 from keras_luong.runs.load_save import load
-from keras_luong.runs.run import RunDirectory, read_history
+from keras_luong.runs.run import RunDirectory, read_history, read_record
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "several_machines.md").read_text("utf-8")
@@ -28,6 +28,19 @@ TINY = (
     "--units 8 --tokenizer word --optimizer adam --learning_rate 0.01 --dropout 0.3 "
     "--batch_tokens 60 --epochs 2 --beam_width 2 --save_steps 5"
 )
+#: Writes the names of files that were read to their end, a line each.
+COUNTS_READINGS = """
+import json, os, sys
+if "keras_luong.cli" in sys.orig_argv:
+    from keras_luong.text import corpus_files
+    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    read = corpus_files.read_lines
+    def reading(path):
+        yield from read(path)
+        with open(f"{index}.read", "a") as file:
+            file.write(f"{os.path.basename(path)}\\n")
+    corpus_files.read_lines = reading
+"""
 WAIT = 500  # seconds, on a machine that does other things too
 
 
@@ -46,6 +59,8 @@ def place(tmp_path_factory):
         f'#!/bin/sh\nexec {sys.executable} -m keras_luong.cli "$@" {TINY}\n'
     )
     command.chmod(0o755)
+    (place / "site").mkdir()
+    (place / "site" / "sitecustomize.py").write_text(COUNTS_READINGS)
     return place
 
 
@@ -59,7 +74,9 @@ def workers(place):
         environment = {
             "TF_CONFIG": json.dumps({"cluster": {"worker": cluster}, "task": task}),
             "PATH": os.pathsep.join([str(place / "bin"), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "export" / "edge")]),
+            "PYTHONPATH": os.pathsep.join(
+                map(str, [ROOT, ROOT / "export" / "edge", place / "site"])
+            ),
             "CUDA_VISIBLE_DEVICES": "",
             "TF_NUM_INTRAOP_THREADS": "1",
         }
@@ -126,6 +143,11 @@ def whole(place):
     """What both have at the end of a training in which none is killed."""
     with workers(place) as started:
         end_well(started, place)
+    # The first one reads the text; the other one what it has made of it.
+    read = [(place / f"{index}.read").read_text().split() for index in range(2)]
+    assert [names.count("train.en") for names in read] == [3, 0]
+    corpora = [read_record(run.path)["corpus"] for run in runs(place)]
+    assert corpora[0] == corpora[1]
     one, other = (load(run.path, "last").model for run in runs(place))
     assert_equal(one, other)
     shutil.rmtree(place / "runs")

@@ -16,10 +16,10 @@ from keras_luong.config.training import RATE_TO_GO_ON, TrainingConfig, fields_of
 from keras_luong.files import write_json, write_lines
 from keras_luong.models.transformer import Transformer
 from keras_luong.runs import start, train
-from keras_luong.runs.opening import describe_corpus
 from keras_luong.runs.run import RunDirectory, read_record
 from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import sentences
+from keras_luong.text.survey import survey
 from keras_luong.text.tags import tags_of
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
@@ -49,7 +49,7 @@ def old(corpora, tmp_path_factory):
     model = kl.Seq2Seq(config.model_config(11, 11))
     translator = kl.Translator(model, words, kl.BeamSearch(2, max_length=9))
     path = kl.save_run(translator, path, config.settings())
-    texts = describe_corpus(start.training_corpus(config.settings()), None)
+    texts = survey(load_corpus(corpora / "old", "xx", "yy")).texts
     write_json(path / "run.json", {**read_record(path), "corpus": texts})
     write_lines(path / "history.jsonl", ['{"epoch": 1}', '{"epoch": 2}'])
     return path
@@ -213,7 +213,8 @@ def test_k2_the_texts_are_mixed_and_tagged(new, old, corpora):
     """And the vocabulary has grown by the new words and the tags."""
     settings = read_record(new)["settings"]
     sources, targets = sentences(start.training_corpus(settings), "train")
-    assert len(sources) == 60 and read_record(new)["corpus"]["train"]["pairs"] == 60
+    train = read_record(new)["corpus"]["train"]
+    assert (len(sources), train["pairs"], train["mixed"]) == (60, 30, 30)
     assert sum(x.startswith("<new> ") for x in sources) == 30
     of_old = {x[6:] for x in sources if x.startswith("<old> ")}
     assert of_old == set((corpora / "old" / "train.xx").read_text().splitlines())

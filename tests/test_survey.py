@@ -15,12 +15,20 @@ from leave_slow import slow_but
 from keras_luong.files import write_lines
 from keras_luong.languages import language_code, standard_code
 from keras_luong.runs import opening
-from keras_luong.runs.opening import check_corpus, describe_corpus
-from keras_luong.text import PhraseCorpus, load_corpus, survey
+from keras_luong.runs.opening import check_corpus
+from keras_luong.text import PhraseCorpus, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
+from keras_luong.text.hashes import HashReader, Sample, TextHashes
 from keras_luong.text.held_out import HeldOut, part, with_validation
-from keras_luong.text.survey import Overlap, TextHashes, overlaps
-from keras_luong.text.tags import count_tags, remove_tags, tags_in
+from keras_luong.text.language_guess import (
+    are_alike,
+    guess_language,
+    language_doubts,
+    reads_like,
+    stray_language,
+)
+from keras_luong.text.survey import Overlap, survey
+from keras_luong.text.tags import frequent_tags, remove_tags, tag_of
 from keras_luong.text.words import is_unspaced
 
 
@@ -32,7 +40,8 @@ def measure(tmp_path):
         for language, texts in {"xx": source, "yy": target or source}.items():
             for split in ("train", "val"):
                 write_lines(tmp_path / f"{split}.{language}", texts)
-        return survey.corpus_facts(load_corpus(tmp_path, "xx", "yy"), **options)
+        found = survey(load_corpus(tmp_path, "xx", "yy"), **options)
+        return found.splits["train"].facts
 
     return measure
 
@@ -92,9 +101,9 @@ LANGUAGES = [
 @pytest.mark.parametrize("lines, declared, look", LANGUAGES)
 def test_tells_languages(sides, lines, declared, look):
     """The more text, the less a letter counts."""
-    assert survey.guess_language(sides[lines], declared) == look
-    assert survey.guess_language(sides[lines] * 100, declared) == look
-    assert survey.guess_language([b"a dog"] * 9, declared) is None  # too little
+    assert guess_language(sides[lines], declared) == look
+    assert guess_language(sides[lines] * 100, declared) == look
+    assert guess_language([b"a dog"] * 9, declared) is None  # too little
 
 
 #: Words of many languages, and sentences of a neighbour of what they should be.
@@ -116,10 +125,31 @@ def test_w5_only_sentences_are_surely_in_another_language(name):
     declared, text = WORDS[name]
     is_other = declared in ("es", "et", "az")
     lines = text.encode().splitlines() * (40 if is_other else 400)
-    doubts = survey.language_doubts({"source": lines}, {"source": declared})
+    doubts = language_doubts({"source": lines}, {"source": declared})
     found = [x.startswith(f"the source should be {declared}, and") for x in doubts]
     assert found == [True] * is_other
-    assert not (is_other and survey.reads_like(lines, declared))
+    assert not (is_other and reads_like(lines, declared))
+
+
+@pytest.mark.parametrize(
+    ("line", "declared", "look"),
+    [
+        ("A dog is running along the beach.", "de", "en"),
+        ("A DOG IS RUNNING ALONG THE BEACH.", "de", "en"),
+        ("Ein Mann mit Hut geht über die Straße.", "en", "de"),
+        ("一只狗在海滩上跑来跑去，嘴里叼着一个红色的球。", "en", "zh"),
+        ("كلب يركض على الشاطئ مع كرة في فمه", "de", "ar"),
+        ("Ein Hund läuft am Strand entlang.", "de-AT", None),
+        ("Momak trči po plaži sa svojim psom.", "sr", None),  # hr is written alike
+        ("A dog is here.", "de", None),  # too little
+        ("James Ivanov and Maria Garcia, New York City", "de", None),
+        ("silva@example.com https://www.example.com/dogs/in/the/garden", "de", None),
+        ("5 kg, 10 km, 7 m/s, 20 °C, 15 kg, 88 km, 12 ml, 9 cm", "de", None),
+        ("A dog is running along the beach.", "xx", None),
+    ],
+)
+def test_a_single_line_in_another_language(line, declared, look):
+    assert stray_language(line, declared) == look
 
 
 def test_codes_of_languages():
@@ -131,8 +161,8 @@ def test_codes_of_languages():
     alone = ["de", "zh", "zh", "zh", "ja", "tok.en", "nb", "tl"]
     assert list(map(language_code, codes)) == alone
     for one, other in (("zh", "zh_Hans"), ("no", "nb")):
-        assert survey.are_alike(one, other) and survey.are_alike(other, one)
-    assert not survey.are_alike("fr", "en") and not survey.are_alike("en", "fr")
+        assert are_alike(one, other) and are_alike(other, one)
+    assert not are_alike("fr", "en") and not are_alike("en", "fr")
 
 
 def test_scripts_without_spaces_between_words():
@@ -151,19 +181,15 @@ def test_k2_tags_are_what_sources_begin_with():
     `<s>` is a special token, and bytes that are no UTF-8 are of no tag.
     """
     others = ["a <b> c", "<c>d", "<D> e", "< f> g", "<s> h", " <i> j", "<k>", "</l> m"]
-    found = tags_in(pairs(*others, "<bt> a\nb", "<a_1> \u2028", b"<n> \xff", ""))
-    assert found == ["a_1", "bt"]
-    assert tags_in(pairs("a").take(0)) == []
+    assert not any(map(tag_of, [*others, ""]))
+    assert [*map(tag_of, ["<bt> a\nb", "<a_1> \u2028"])] == ["bt", "a_1"]
 
 
 def test_k2_what_is_rarer_than_one_of_a_thousand_is_no_tag():
     """But that of back-translated text is one however rare."""
-    sources = ["<two> a"] * 2 + ["<one> b"] + ["c"] * 1997
-    assert tags_in(pairs(*sources)) == ["two"]
-    assert tags_in(pairs(*sources[:1000])) == ["one", "two"]
-    some = pairs("<bt> a", "<one> b", *["c"] * 1998)
-    assert tags_in(some) == ["bt"]
-    assert count_tags(some) == ({"bt": 1, "one": 1}, 2000)
+    assert frequent_tags({"two": 2, "one": 1}, 2000) == ["two"]
+    assert frequent_tags({"two": 2, "one": 1}, 1000) == ["one", "two"]
+    assert frequent_tags({"one": 1, "bt": 1}, 2000) == ["bt"]
 
 
 def test_k2_tags_are_removed_in_front_alone():
@@ -205,6 +231,11 @@ def hold_out(tmp_path):
     return hold_out
 
 
+def sample(size):
+    """All of so many pairs."""
+    return Sample(np.arange(size), *[list(map(str, range(size)))] * 2)
+
+
 @pytest.mark.parametrize(
     ("size", "held"),
     [(2, 1), (9, 1), (10, 2), (20, 4), (50, 10), (219, 10), (220, 11), (50_000, 1000)],
@@ -212,12 +243,12 @@ def hold_out(tmp_path):
 def test_how_many(size, held):
     """Not more than a thousand; long ones and those of many pairs come last."""
     hashes = np.arange(1, size + 1, dtype=np.uint64)
-    parted = part(TextHashes(hashes, hashes, np.full(size, 9)))
-    assert (parted.validation.sum(), parted.train.sum()) == (held, size - held)
+    parted = part(TextHashes(hashes, hashes, np.full(size, 9)), sample(size))
+    assert (len(parted.validation.places), parted.train.sum()) == (held, size - held)
     length = np.full(size, 1500)
     length[: size - held] += 1  # these are documents
-    parted = part(TextHashes(hashes, hashes, length))
-    assert np.flatnonzero(parted.validation).tolist() == [*range(size - held, size)]
+    parted = part(TextHashes(hashes, hashes, length), sample(size))
+    assert parted.validation.places.tolist() == [*range(size - held, size)]
 
 
 def test_a_sentence_of_more_than_ten_pairs_is_trained_on():
@@ -225,8 +256,8 @@ def test_a_sentence_of_more_than_ten_pairs_is_trained_on():
     sources = np.array([1] * 11 + [2] * 10 + [*range(3, 20)], np.uint64)
     targets = np.arange(1, 39, dtype=np.uint64)
     for sides in ((sources, targets), (targets, sources)):
-        parted = part(TextHashes(*sides, np.full(38, 9)))
-        assert set(sources[parted.validation]) > {2} and parted.train[:11].all()
+        parted = part(TextHashes(*sides, np.full(38, 9)), sample(38))
+        assert set(sources[parted.validation.places]) > {2} and parted.train[:11].all()
         assert not parted.train[11:21].any()  # what repeats them is left out
 
 
@@ -268,7 +299,9 @@ def test_what_repeats_a_held_out_sentence_is_not_trained_on(hold_out):
         f"15 of 400 pairs, chosen at random; {left_out} more left out of train as "
         "they repeat them"
     )
-    assert left_out > 15 and overlaps(corpus)["validation"] == Overlap(15, 0, 0)
+    assert left_out > 15 and survey(corpus).overlaps()["validation"] == Overlap(
+        15, 0, 0
+    )
 
 
 def test_what_repeats_pairs_does_not_hold_out_more(hold_out):
@@ -292,7 +325,7 @@ def test_white_space_makes_no_other_sentence(space, tmp_path):
         write_lines(tmp_path / f"train.{language}", texts + again)
     corpus = load_corpus(tmp_path, "en", "de")
     assert [len(read(corpus, x)) for x in corpus.splits] == [180, 10]
-    assert overlaps(corpus)["validation"] == Overlap(10, 0, 0)
+    assert survey(corpus).overlaps()["validation"] == Overlap(10, 0, 0)
     assert "10 more left out" in notes(corpus)["held out"]
 
 
@@ -332,13 +365,12 @@ def test_a_split_to_validate_by_is_left_as_it_is(tmp_path):
 
 def test_hashes_tell_texts_apart():
     sides = {"source": ["a", "b", " a", " \u00a0"], "target": ["b", "a", "b", "b"]}
-    hashes = survey.text_hashes(tf.data.Dataset.from_tensor_slices(sides))
+    hashes = HashReader().read_all([sides.values()]).hashes
     assert hashes.source[0] == hashes.source[2] == hashes.target[1] > 0
     assert hashes.full.tolist() == [True, True, True, False]
     assert hashes.pairs[0] == hashes.pairs[2] != hashes.pairs[1]
-    assert hashes.length.tolist() == [1, 1, 2, 3]
-    nothing = survey.text_hashes(tf.data.Dataset.from_tensor_slices(sides).take(0))
-    assert len(nothing.source) == 0
+    assert hashes.length.tolist() == [1, 1, 2, 2]
+    assert len(HashReader().read_all([([], [])]).hashes.source) == 0
 
 
 def test_k1_a_test_split_that_is_trained_on(tmp_path):
@@ -348,15 +380,15 @@ def test_k1_a_test_split_that_is_trained_on(tmp_path):
     known = {"validation": Overlap(10, 0, 0), "test": Overlap(10, 5, 6, 3)}
     write_lines(tmp_path / "train.tsv", [*lines(30), "\t"])
     corpus = load_corpus(tmp_path, "en", "de")
-    assert overlaps(corpus) == known
-    assert overlaps(corpus, limit=28)["test"] == Overlap(10, 3, 4, 3)
+    assert survey(corpus).overlaps() == known
+    assert survey(corpus, limit=28).overlaps()["test"] == Overlap(10, 3, 4, 3)
     # Of training text with tags too; and with what was learned before.
     write_lines(tmp_path / "train.tsv", [f"<news> {line}" for line in lines(30)])
     corpus = load_corpus(tmp_path, "en", "de")
-    assert overlaps(corpus) == known
+    assert survey(corpus).overlaps() == known
     more = table(tmp_path, [*lines(4, offset=28), "32 dogs\tx"], "more.tsv").whole
     found = {"validation": Overlap(10, 2, 3), "test": Overlap(10, 7, 9, 3)}
-    assert overlaps(corpus, learned=[more.pairs("train")]) == found
+    assert survey(corpus).overlaps([more.pairs("train")]) == found
 
 
 def test_a_run_knows_whether_pairs_were_held_out(tmp_path, monkeypatch):
@@ -368,7 +400,7 @@ def test_a_run_knows_whether_pairs_were_held_out(tmp_path, monkeypatch):
         (held, given, "had 32 .* has 40: validation text no longer held out of it"),
         (given, held, "had 40 .* has 32: validation text now held out of it"),
     ):
-        texts, others = describe_corpus(before, None), describe_corpus(now, None)
+        texts, others = survey(before).texts, survey(now).texts
         record = {"settings": {"data": "mine"}, "corpus": texts}
         monkeypatch.setattr(opening, "read_record", lambda _, record=record: record)
         check_corpus(tmp_path, "mine", texts, before)

@@ -22,10 +22,9 @@ from keras_luong.decoding import BeamSearch
 from keras_luong.files import read_lines, write_json, write_lines
 from keras_luong.runs import load_save, synthetic
 from keras_luong.runs.load_save import load_ensemble
-from keras_luong.runs.opening import describe_corpus
 from keras_luong.runs.run import RunDirectory, read_record, write_record
-from keras_luong.runs.start import training_corpus
 from keras_luong.text import WordTokenizer, load_corpus
+from keras_luong.text.survey import survey
 
 ROOT = Path(__file__).parents[1]
 
@@ -175,7 +174,8 @@ def config_of(place, **changes):
 
 def trained_teacher(run_dir, config):
     """A run as a finished training leaves it, with an untrained model."""
-    texts = describe_corpus(training_corpus(config.settings()), config.limit_examples)
+    corpus = load_corpus(config.data, config.source, config.target)
+    texts = survey(corpus, config.limit_examples).texts
     model = kl.Seq2Seq(config.model_config(20, 20))
     search, settings = kl.BeamSearch(2), config.settings()
     write_record(run_dir, model, search, 50, settings, corpus=texts)
@@ -278,6 +278,9 @@ def test_k2_what_is_left_out_is_counted(tmp_path, capsys):
     assert [x for _, x in made(pairs)] == ["x", "1 2 3 4 5", "y", "z"]
     mono, said = tmp_path / "mono", capsys.readouterr().out
     assert f"5 of 12 lines of {mono}; left out: 2 empty, 1 of over" in said
+    write_lines(tmp_path / "mono.csv", ["yy,xx", *(f"{x},1" for x in texts)])
+    rows = synthetic.read_monolingual(tmp_path / "mono.csv", Corpus(), Reverse())
+    assert list(rows.lines()) == ["x", "1 2 3 4 5", "y", "z"]
     chosen = synthetic.read_monolingual(mono, Corpus(), Reverse(), limit=3)
     assert list(chosen.lines()) == ["x", "1 2 3 4 5", "y"]
     assert chosen.left_out == {

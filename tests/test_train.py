@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -31,11 +32,13 @@ from keras_luong.runs import description, opening, train
 from keras_luong.runs.callbacks import EpochBar
 from keras_luong.runs.description import count_texts
 from keras_luong.runs.load_save import load
-from keras_luong.runs.opening import check_corpus, describe_corpus, open_run
+from keras_luong.runs.opening import check_corpus, open_run
 from keras_luong.runs.run import RunDirectory, read_history, read_record, read_results
+from keras_luong.text import corpus_files
 from keras_luong.text.corpora import load_corpus
-from keras_luong.text.corpus import fingerprint
+from keras_luong.text.corpus import fingerprint, sentences
 from keras_luong.text.held_out import with_validation
+from keras_luong.text.survey import survey
 
 
 @pytest.fixture
@@ -295,9 +298,9 @@ def test_c3_lines_that_were_appended_to_what_is_held_out_of_too(copy, tmp_path):
         write_lines(tmp_path / f"{size}.tsv", pairs)
         corpora.append(load_corpus(tmp_path / f"{size}.tsv", "xx", "yy"))
     before, after = map(with_validation, corpora)
-    record = {**read_record(copy.path), "corpus": describe_corpus(before, None)}
+    record = {**read_record(copy.path), "corpus": survey(before).texts}
     write_json(copy.record, record)
-    now = describe_corpus(after, None)
+    now = survey(after).texts
     with pytest.raises(ValueError, match=": pairs were added at its end. Give another"):
         check_corpus(copy.path, "mine", now, after)
 
@@ -484,3 +487,37 @@ def test_c11_a_line_now_and_then(capsys, monkeypatch):
     assert lines == [f"{n} of 3 steps in 0 min, 0 min left" for n in (1, 2, 3)]
     assert last.startswith("3/3 - ")
     assert bar_of(EpochBar(3), 3, capsys, verbose=0) == ""
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """The names of files that were read to their end, as they come."""
+    names = []
+
+    def reading(path, read=corpus_files.read_lines):
+        yield from read(path)
+        names.append(Path(path).name)
+
+    monkeypatch.setattr(corpus_files, "read_lines", reading)
+    return names
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+@pytest.mark.parametrize("really", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_text_is_read_three_times(held_out, really, readings, tmp_path):
+    """To look at it, to learn the vocabulary, to tokenize it: no more, however long."""
+    write_corpus(tmp_path, train=60, val=5)
+    if held_out:
+        for side in ("xx", "yy"):
+            (tmp_path / f"val.{side}").unlink()
+    run = tmp_path / "run"
+    with contextlib.nullcontext() if really else not_training():
+        trained(tmp_path, run, epochs=2)
+    assert readings.count("train.xx") == readings.count("train.yy") == 3
+    readings.clear()
+    # A training that goes on looks at the files' sizes and times alone.
+    with opened(tmp_path, run, epochs=2) as begun:
+        assert begun.resuming and begun.own.survey is None
+        found = sentences(begun.corpus, "validation")
+    assert readings.count("train.xx") == 0 and len(found[0]) == (10 if held_out else 5)
+    assert ((run / "held_out").exists(), (run / "tokens").exists()) == (held_out, False)

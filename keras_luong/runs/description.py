@@ -13,35 +13,35 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
-from keras_luong.config.auto import REASONS, ROWS, AutoTraining
+from keras_luong.config.auto import REASONS, ROWS, AutoTraining, CorpusFacts
 from keras_luong.config.training import (
     OWN_TOKENISATIONS,
     DataConfig,
     TrainingConfig,
 )
+from keras_luong.files import crc32
 from keras_luong.languages import language_code
 from keras_luong.models.translation_model import TranslationModel
 from keras_luong.progress import in_words, telling
-from keras_luong.runs.opening import Run
+from keras_luong.runs.opening import OwnText, Run, read_corpus
 from keras_luong.runs.run import RunDirectory, read_record
-from keras_luong.runs.start import own_pairs, pairs_of_start
+from keras_luong.runs.start import pairs_of_start
 from keras_luong.text.batches import epoch_shape
 from keras_luong.text.corpora import load_corpus
-from keras_luong.text.corpus import Corpus, count, notes, thin_out
-from keras_luong.text.survey import (
-    corpus_facts,
-    count_pairs,
-    language_doubts,
-    overlaps,
-)
-from keras_luong.text.tags import count_tags, remove_tags, tags_of, token
+from keras_luong.text.corpus import Corpus, check_split, notes, read_blocks
+from keras_luong.text.faults import fault_notes
+from keras_luong.text.hashes import Sample
+from keras_luong.text.language_guess import language_doubts
+from keras_luong.text.survey import Survey
+from keras_luong.text.tags import remove_tag, tags_of, token
+from keras_luong.text.token_store import LENGTHS, PairCounts, count_pairs
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.schedules import halving
 from keras_luong.types import Logs
@@ -53,8 +53,8 @@ USUAL_EPOCHS = 15, 40
 FEWEST_STEPS = 1000
 #: A piece that is seen less often than this, on average, is hardly learnt.
 FEWEST_TOKENS_A_PIECE = 10
-#: More of the targets than this are their sources in no corpus of translations.
-MOST_COPIES = 0.2
+#: More notes than these nobody reads; `keras-luong check` has all that is wrong.
+MOST_NOTES = 10
 #: Whoever waits longer than this for a training should know it early.
 LONGEST_HOURS = 48
 #: How many steps are measured to say how long a training takes.
@@ -67,12 +67,12 @@ MOST_KNOWN_SOURCES = 0.5
 _PAIRS = 1000  # to look at, of a split
 _MOST_TAGS = 3  # to name
 
-_Pairs = Sequence[Mapping[str, bytes]]
-
 
 def choose_by_corpus(
-    training: TrainingConfig | AutoTraining, run_dir: str | Path
-) -> tuple[TrainingConfig, Corpus | None]:
+    training: TrainingConfig | AutoTraining,
+    run_dir: str | Path,
+    chosen: Mapping[str, Any] | None = None,
+) -> tuple[TrainingConfig, OwnText | None]:
     """Chooses the settings that are not given, by the corpus.
 
     A run that goes on keeps its choice.
@@ -80,6 +80,7 @@ def choose_by_corpus(
     Args:
         training: What is given; of a `TrainingConfig` nothing is to be chosen.
         run_dir: The run directory.
+        chosen: The settings of the first of several machines, if this is another one.
 
     Returns:
         The configuration; and the corpus, if it had to be read.
@@ -90,8 +91,8 @@ def choose_by_corpus(
     """
     if isinstance(training, TrainingConfig):
         return training, None
-    if RunDirectory(run_dir).record.exists():
-        settings = read_record(run_dir)["settings"]
+    if chosen is not None or RunDirectory(run_dir).record.exists():
+        settings = chosen or read_record(run_dir)["settings"]
         if (preset := settings.get("preset")) != "auto":
             raise ValueError(
                 f"{run_dir} holds a run of the preset {preset!r}. Give --preset "
@@ -102,15 +103,17 @@ def choose_by_corpus(
         kept = {name: settings[name] for name in settings.keys() - no_options}
         sides = [getattr(training, x) or settings[x] for x in ("source", "target")]
         config = training.config(kept, *sides)
-        return config, load_corpus(config.data, config.source, config.target)
+        corpus = load_corpus(config.data, config.source, config.target)
+        return config, OwnText(corpus)
     corpus = load_corpus(training.data, training.source, training.target)
     given = training.given
-    with telling("Measuring the corpus"):
-        facts = corpus_facts(
-            corpus,
-            given.get("limit_examples"),
-            given.get("character_coverage", DataConfig.character_coverage),
-        )
+    check_split(corpus, "train")
+    found = read_corpus(
+        corpus,
+        given.get("limit_examples"),
+        given.get("character_coverage", DataConfig.character_coverage),
+    )
+    facts = cast(CorpusFacts, found.splits["train"].facts)
     config = training.choose(facts, corpus.source_language, corpus.target_language)
     settings = config.settings()
     size = f"{facts.content / 1e3:,.0f} kB of {config.target} when compressed"
@@ -119,7 +122,7 @@ def choose_by_corpus(
         why = "as given" if name in given else reason
         print(f"  {name:16} {settings[name]!s:>13}  {why}")
     sys.stdout.flush()
-    return config, corpus
+    return config, OwnText(corpus, found)
 
 
 def on_gpu() -> bool:
@@ -127,11 +130,28 @@ def on_gpu() -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-@telling("Counting tokens and repeated pairs")
+def store_tokens(run: Run, tokenizers: TokenizerPair) -> PairCounts:
+    """Counts what is trained on, and writes its ids into the run directory.
+
+    Ids that are drawn anew in each epoch (`subword_sampling`) are only counted.
+
+    Args:
+        run: The run.
+        tokenizers: Its tokenizers.
+    """
+    config = run.config
+    sampling = config.subword_sampling
+    folder = RunDirectory(run.path).tokens if sampling is None else None
+    is_plain = not (config.tag or config.mix_old or config.limit_examples)
+    pairs = read_blocks(run.corpus, "train") if is_plain else run.training_pairs
+    return count_pairs(pairs, tokenizers, config.max_length, sampling, folder)
+
+
+@telling("Tokenizing the corpus")
 def count_texts(
     run: Run, tokenizers: TokenizerPair, batch_tokens: int
 ) -> dict[str, dict[str, Any]]:
-    """Counts what of the run's text is left out; once a run, for its record.
+    """Tokenizes the run's text, and counts what is left out; once, for its record.
 
     Args:
         run: The run.
@@ -145,8 +165,11 @@ def count_texts(
         ValueError: If no pair is left to train on.
     """
     # 1. The pairs that are left out, and the steps of an epoch of the others.
-    most, sampling = run.config.max_length, run.config.subword_sampling
-    train = count_pairs(run.training_pairs, tokenizers, most, sampling)
+    most = run.config.max_length
+    train, tokens = (
+        store_tokens(run, tokenizers),
+        RunDirectory(run.path).tokens / LENGTHS,
+    )
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
     if not (batches := train.full_batches(batch_tokens)):
         raise ValueError(
@@ -162,15 +185,16 @@ def count_texts(
         learned, compared = pairs_of_start(run.config), True
     except (OSError, ValueError):
         learned, compared = [], False
-    overlapping = overlaps(run.corpus, run.config.limit_examples, learned).items()
+    seen = cast(Survey, run.own.survey)
     in_splits = {
         split: (x.pairs, x.size, x.sources, x.validated)
-        for split, x in overlapping
+        for split, x in seen.overlaps(learned).items()
         if x.sources or x.validated
     }
     # 3. What looks like a tag in front of some sources, and is no token.
-    tags, _ = count_tags(own_pairs(run.config, run.training_pairs))
     known = tags_of(tokenizers.source)
+    tags = seen.splits["train"].tags
+    mixed = int(run.training_pairs.cardinality()) if run.config.mix_old else None
     counted = {
         **train.left_out,
         **train.tokens,
@@ -179,7 +203,10 @@ def count_texts(
         "batch_shapes": fixed,
         "in_splits": in_splits,
         "start_compared": compared,
-        "unknown_tags": {tag: x for tag, x in tags.items() if tag not in known},
+        "unknown_tags": {tag: tags[tag] for tag in sorted(tags) if tag not in known},
+        "ids": crc32(tokens) if tokens.is_file() else None,
+        "splits": {name: x.fingerprint.pairs for name, x in seen.splits.items()},
+        "mixed": mixed and mixed - run.texts["train"]["pairs"],
     }
     return {
         "train": {**run.texts["train"], **counted},
@@ -207,23 +234,19 @@ def describe(
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
 
     # 1. The corpus, and what is not learned from.
-    pairs = {
-        split: counted[split]["pairs"]
-        if split in counted
-        else count(run.corpus.pairs(split))
-        for split in run.corpus.splits
-    }
+    of_train = train["pairs"] + (train["mixed"] or 0)
+    pairs = {**train["splits"], "train": of_train}
     listed = ", ".join(f"{split} {size:,}" for split, size in pairs.items())
     said = {
         "corpus": f"{run.corpus.name}, {config.source} → {config.target}: {listed} "
         "pairs",
         **notes(run.corpus),
-        "left out": f"none of {train['pairs']:,} training pairs",
+        "left out": f"none of {of_train:,} training pairs",
     }
     if left_out := train["empty"] + train["too_long"]:
         about = "about " if config.subword_sampling else ""  # lengths are drawn
         said["left out"] = (
-            f"{about}{left_out:,} of {train['pairs']:,} training pairs: "
+            f"{about}{left_out:,} of {of_train:,} training pairs: "
             f"{train['empty']:,} with an empty side, {train['too_long']:,} of over "
             f"{config.max_length} tokens"
         )
@@ -401,24 +424,22 @@ def find_problems(
     Returns:
         Sentences without a full stop; none where nothing looks wrong.
     """
-    config, samples = run.config, {}
-    if not run.resuming:  # of the run's own text: another one may be in other languages
-        pairs = {split: run.corpus.pairs(split) for split in run.corpus.splits}
-        pairs["train"] = own_pairs(config, run.training_pairs)
-        samples = {
-            split: list(remove_tags(thin_out(some, _PAIRS)).as_numpy_iterator())
-            for split, some in pairs.items()
-        }
+    config, samples = run.config, dict[str, Sample]()
+    if run.own.survey is not None and not run.resuming:
+        # Of the run's own text: one that is mixed in may be in other languages.
+        seen = run.own.survey.splits.items()
+        samples = {split: x.sample.thinned(_PAIRS) for split, x in seen}
     problems: list[str] = []
     if config.init_from is None:  # another run has learned, and has its vocabulary
         problems += _few_steps(config, train)
         problems += _large_vocabulary(config, vocab_sizes, train)
     problems += _many_passes(config, train)
     problems += _known_pairs(config.init_from, train)
-    problems += _other_languages(run.corpus, samples)
-    problems += _copied_pairs(samples.get("train", []))
+    problems += (languages := [*_other_languages(run.corpus, samples)])
     problems += _unknown_tags(train)
-    return problems
+    # Empty sides are told as what is left out.
+    faults = [*_faults(run, ("empty", *["language"] * bool(languages)))]
+    return [*problems, *faults][:MOST_NOTES]
 
 
 def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
@@ -506,23 +527,24 @@ def _known_pairs(start: str | None, train: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _other_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[str]:
+def _other_languages(corpus: Corpus, samples: Mapping[str, Sample]) -> Iterator[str]:
     """Of all splits: whose validation text is swapped, its BLEU stays at nothing."""
     declared = {"source": corpus.source_language, "target": corpus.target_language}
 
-    def doubts_of(pairs: _Pairs) -> Iterator[str]:
-        sides = {name: [pair[name] for pair in pairs] for name in declared}
-        return language_doubts(sides, declared)
+    def doubts_of(pairs: Sample) -> Iterator[str]:
+        texts = [map(remove_tag, pairs.sources), pairs.targets]
+        both = ([text.encode() for text in side] for side in texts)
+        return language_doubts(dict(zip(declared, both, strict=True)), declared)
 
     places_of: dict[str, list[str]] = {}  # doubt → where
     for split, pairs in samples.items():
         # By quarters, as a split may be of several corpora; or as a whole, if they are
         # too short to tell.
-        cuts = [len(pairs) * number // 4 for number in range(5)]
+        cuts = [len(pairs.places) * number // 4 for number in range(5)]
         quarters = Counter(
             doubt
             for start, end in itertools.pairwise(cuts)
-            for doubt in doubts_of(pairs[start:end])
+            for doubt in doubts_of(pairs.of(range(start, end)))
         ) or Counter(dict.fromkeys(doubts_of(pairs), 4))
         for doubt, number in quarters.items():
             some = f"{number} quarter{'s' * (number > 1)} of " * (number < 4)
@@ -531,14 +553,12 @@ def _other_languages(corpus: Corpus, samples: Mapping[str, _Pairs]) -> Iterator[
         yield doubt if "train" in places else f"{doubt}: in {' and '.join(places)}"
 
 
-def _copied_pairs(pairs: _Pairs) -> Iterator[str]:
-    written = [pair for pair in pairs if pair["source"].strip()]
-    copies = sum(pair["source"] == pair["target"] for pair in written)
-    if copies > MOST_COPIES * len(written):
-        yield (
-            f"{copies:,} of {len(written):,} pairs from all over the training text "
-            "have the same text on both sides, which is no translation"
-        )
+def _faults(run: Run, elsewhere: Collection[str]) -> Iterator[str]:
+    """What is wrong with single pairs, as far as nothing else says it."""
+    if run.own.survey is None or run.resuming:
+        return
+    counts = run.own.survey.splits["train"].faults
+    yield from fault_notes({x: n for x, n in counts.items() if x not in elsewhere})
 
 
 def _unknown_tags(train: Mapping[str, Any]) -> Iterator[str]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from keras_luong.config.training import (
     OF_PIECES,
+    DataConfig,
     TrainingConfig,
     bleu_tokenization,
 )
@@ -34,14 +35,27 @@ from keras_luong.runs.start import (
     add_tag_tokens,
     check_same_start,
     inherit_tokenizers,
-    own_pairs,
     training_corpus,
 )
+from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, check_split, fingerprint, first_source
 from keras_luong.text.held_out import HeldOut
-from keras_luong.text.tags import remove_tags, tags_in
+from keras_luong.text.survey import Survey, survey
+from keras_luong.text.tags import frequent_tags, remove_tags
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.strategies import worker_index
+
+
+class OwnText(NamedTuple):
+    """The corpus that a training names, before tags and mixing.
+
+    Attributes:
+        corpus: The corpus.
+        survey: What reading it once has found; None if it was not read.
+    """
+
+    corpus: Corpus
+    survey: Survey | None = None
 
 
 class Run(NamedTuple):
@@ -51,6 +65,7 @@ class Run(NamedTuple):
         config: What is trained, and how.
         path: The run directory.
         corpus: What it is trained on.
+        own: The corpus that it names; of a run that goes on, mostly without a survey.
         texts: What its record knows of the corpus's text.
         resuming: Whether there was a run to go on with.
     """
@@ -58,6 +73,7 @@ class Run(NamedTuple):
     config: TrainingConfig
     path: Path
     corpus: Corpus
+    own: OwnText
     texts: dict[str, dict[str, Any]]
     resuming: bool
 
@@ -65,6 +81,11 @@ class Run(NamedTuple):
     def training_pairs(self) -> tf.data.Dataset:
         """The pairs to learn from."""
         return self.corpus.pairs("train").take(self.config.limit_examples or -1)
+
+    @property
+    def own_pairs(self) -> tf.data.Dataset:
+        """Those of its own corpus, without a tag, to learn tokens from."""
+        return self.own.corpus.pairs("train").take(self.config.limit_examples or -1)
 
     @property
     def sample(self) -> str:
@@ -84,14 +105,18 @@ def own_directory(run_dir: str | Path, strategy: tf.distribute.Strategy) -> Path
 
 @contextlib.contextmanager
 def open_run(
-    config: TrainingConfig, path: Path, corpus: Corpus | None = None
+    config: TrainingConfig,
+    path: Path,
+    own: OwnText | None = None,
+    texts: dict[str, dict[str, Any]] | None = None,
 ) -> Iterator[Run]:
-    """Loads the corpus, and keeps other processes out of the run directory.
+    """Reads the corpus, and keeps other processes out of the run directory.
 
     Args:
         config: What is trained.
         path: The run directory.
-        corpus: The corpus, if it is loaded already.
+        own: The corpus, if it is loaded already.
+        texts: What another machine knows of the text, which is then not read.
 
     Yields:
         The `Run`.
@@ -113,8 +138,10 @@ def open_run(
             f"Received: {path} for both"
         )
     # 2. The text. One to validate by is held out where there is none.
-    corpus = training_corpus(config.settings(), corpus)
-    check_split(corpus, "train")
+    if own is None:
+        own = OwnText(load_corpus(config.data, config.source, config.target))
+    check_split(own.corpus, "train")
+    corpus = training_corpus(config.settings(), own.corpus)
     with lock_run(path):
         # 3. The same run as before, if there was one. A corpus is its text, and a run
         # to start from its weights, wherever they are.
@@ -122,11 +149,21 @@ def open_run(
             config = _as_begun(config, read_record(path)["settings"])
         free = config.free | {"data", "init_from"} | vars(model_config).keys()
         resuming = check_settings(path, config.settings(), free)
-        texts = describe_corpus(corpus, config.limit_examples)
+        if resuming:
+            texts = _texts_of_unchanged(path, own.corpus)
+        elif texts:
+            texts["train"]["files"] = file_states(own.corpus)
+            if isinstance(own.corpus, HeldOut):
+                own.corpus.load(RunDirectory(path).held_out)
+        if texts is None:
+            states = file_states(own.corpus)  # before they are read
+            found = own.survey or read_corpus(own.corpus, config.limit_examples)
+            own, texts = OwnText(own.corpus, found), found.texts
+            texts["train"]["files"] = states
         if resuming:
             check_config(path, model_config)
             check_same_start(path, config.init_from)
-            check_corpus(path, config.data, texts, corpus)
+            check_corpus(path, config.data, texts, own.corpus)
             _tell_changes(config, path)
         elif config.batch_tokens == "auto" and config.strategy == "multiworker":
             raise ValueError(
@@ -135,7 +172,7 @@ def open_run(
             )
         # 4. The training.
         try:
-            yield Run(config, path, corpus, texts, resuming)
+            yield Run(config, path, corpus, own, texts, resuming)
         except KeyboardInterrupt:
             print("\nStopped. The same command again goes on from here.")
             raise
@@ -179,22 +216,38 @@ def _tell_changes(config: TrainingConfig, path: Path) -> None:
 
 
 @telling("Reading the corpus")
-def describe_corpus(corpus: Corpus, limit: int | None) -> dict[str, dict[str, Any]]:
-    """Returns what a record knows of a corpus.
+def read_corpus(
+    corpus: Corpus,
+    limit: int | None = None,
+    coverage: float = DataConfig.character_coverage,
+) -> Survey:
+    """Returns the survey of a corpus, see `keras_luong.text.survey.survey`."""
+    return survey(corpus, limit, coverage)
 
-    Args:
-        corpus: The corpus.
-        limit: Number of pairs to train on, the first ones; None for all.
 
-    Returns:
-        Split → the number of its pairs, and a digest of their text; with "train" the
-        same of the "whole" text, where the validation split is held out of it.
+def _texts_of_unchanged(path: Path, corpus: Corpus) -> dict[str, Any] | None:
+    """What a run's record knows of its text, if the files are those that were read.
+
+    By their sizes and times; files of another time are read again. Held-out pairs are
+    those of the run.
     """
-    train = fingerprint(corpus, "train", limit)._asdict()
+    known, folder = read_record(path)["corpus"], RunDirectory(path).held_out
+    is_held_out = isinstance(corpus, HeldOut)
+    states = file_states(corpus)
+    if not (known and states and known["train"].get("files") == states):
+        return None
+    if is_held_out != ("whole" in known["train"]) or is_held_out != folder.exists():
+        return None
     if isinstance(corpus, HeldOut):
-        train["whole"] = fingerprint(corpus.whole, "train")._asdict()
-    validation = fingerprint(corpus, "validation")._asdict()
-    return {"train": train, "validation": validation}
+        corpus.load(folder)
+    return known
+
+
+def file_states(corpus: Corpus) -> dict[str, list[int]]:
+    """Returns the size, and the time of writing, of each file of a corpus."""
+    files = getattr(getattr(corpus, "whole", corpus), "files", {})
+    names = (path for split in files.values() for path in split.paths)
+    return {str(x): [x.stat().st_size, x.stat().st_mtime_ns] for x in names}
 
 
 def check_corpus(
@@ -208,7 +261,7 @@ def check_corpus(
     Args:
         run_dir: A run directory.
         data: The corpus's name or folder; the same text may have another one.
-        texts: What `describe_corpus` returned.
+        texts: What `Survey.texts` says of it.
         corpus: The corpus.
 
     Raises:
@@ -253,13 +306,13 @@ def _changes(
 
 
 def get_tokenizers(run: Run) -> TokenizerPair:
-    """Loads the run's tokenizers, or trains and saves them."""
+    """Loads the run's tokenizers, or trains and saves them, and what is held out."""
     config, directory = run.config, RunDirectory(run.path).tokenizer
-    if run.resuming:
+    if run.resuming or run.own.survey is None:  # of another machine
         return TokenizerPair.load(directory, run.path)
-    pairs = own_pairs(config, run.training_pairs)
-    tags = tags_in(pairs)
-    text = remove_tags(pairs, tags)
+    seen = run.own.survey.splits["train"]
+    tags = frequent_tags(seen.tags, seen.fingerprint.pairs)
+    text = remove_tags(run.own_pairs, tags)
     if config.init_from is not None:
         tokenizers = inherit_tokenizers(config, text)
     else:
@@ -271,4 +324,6 @@ def get_tokenizers(run: Run) -> TokenizerPair:
             )
     tokenizers = add_tag_tokens(tokenizers, config, tags)
     tokenizers.save(directory)
+    if isinstance(run.own.corpus, HeldOut):
+        run.own.corpus.save(RunDirectory(run.path).held_out)
     return tokenizers

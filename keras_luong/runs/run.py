@@ -72,6 +72,8 @@ class RunDirectory:
         self.tokenizer = self.path / "tokenizer"
         self.best_weights = self.path / "model.weights.h5"
         self.last_weights = self.path / "last.weights.h5"
+        self.tokens = self.path / "tokens"  # while it is trained
+        self.held_out = self.path / "held_out"
         self.checkpoints = self.path / "checkpoints"
         self.epochs = self.path / "epochs"
         self.history = self.path / "history.jsonl"

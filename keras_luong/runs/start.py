@@ -27,7 +27,7 @@ from keras_luong.text.corpus import (
     with_share,
 )
 from keras_luong.text.growing import add_tokens, grow_tokenizers
-from keras_luong.text.survey import are_alike
+from keras_luong.text.language_guess import are_alike
 from keras_luong.text.tags import add_tags, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
 
@@ -106,14 +106,16 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
             f"mix_old needs a run that names its data. Received: {run_dir}"
         )
     try:
-        corpus = training_corpus(settings)
+        languages = settings["source"], settings["target"]
+        own = load_corpus(settings["data"], *languages)
+        corpus = training_corpus(settings, own)
     except (ValueError, OSError) as error:
         raise ValueError(
             f"mix_old needs the corpus of {run_dir} where it was, "
             f"{settings['data']!r}. {error}"
         ) from error
     limit = settings.get("limit_examples")
-    if known and fingerprint(corpus, "train", limit).digest != known["train"]["digest"]:
+    if known and fingerprint(own, "train", limit).digest != known["train"]["digest"]:
         raise ValueError(
             f"mix_old needs the corpus of {run_dir} as it was, but the text of "
             f"{settings['data']!r} has changed since. Give the former text back, or "
@@ -171,21 +173,6 @@ def inherit_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> Tokeniz
         number, coverage = config.grow_vocab, config.character_coverage
         tokenizers = grow_tokenizers(tokenizers, text, number, coverage)
     return tokenizers
-
-
-def own_pairs(
-    config: TrainingConfig, training_pairs: tf.data.Dataset
-) -> tf.data.Dataset:
-    """Returns the pairs of a run's own corpus, as they are, to learn tokens from.
-
-    Args:
-        config: The settings of the run.
-        training_pairs: What it is trained on: with its tag, and mixed with other pairs.
-    """
-    if not (config.tag or config.mix_old):
-        return training_pairs
-    corpus = load_corpus(config.data, config.source, config.target)
-    return corpus.pairs("train").take(config.limit_examples or -1)
 
 
 def add_tag_tokens(

@@ -39,7 +39,7 @@ import tensorflow as tf
 from keras_luong.checks import check_file, check_size
 from keras_luong.config.auto import AutoTraining, Training
 from keras_luong.config.training import BACK_TRANSLATED, check_tag_name
-from keras_luong.files import read_lines, saved_directory_beside
+from keras_luong.files import saved_directory_beside
 from keras_luong.languages import standard_code
 from keras_luong.progress import Progress
 from keras_luong.runs.description import choose_by_corpus
@@ -50,8 +50,10 @@ from keras_luong.runs.run import RunDirectory, lock_output, read_record
 from keras_luong.runs.shards import CHANGED, Shards, shard_size, survey, unchanged
 from keras_luong.runs.train import train
 from keras_luong.text.corpora import load_corpus
-from keras_luong.text.corpus import Corpus, count, new_digest
-from keras_luong.text.survey import hashes_of, text_hashes
+from keras_luong.text.corpus import Corpus, count, new_digest, read_blocks
+from keras_luong.text.hashes import HashReader, hashes_of
+from keras_luong.text.pair_formats import read_sentences
+from keras_luong.text.rows import is_parquet
 from keras_luong.text.tags import add_tag, token
 from keras_luong.translation.batching import warn_of_cut
 from keras_luong.translation.graph import read_text
@@ -128,8 +130,8 @@ def train_distilled(
         of_seed = {"given": {**given, "seed": seed}} if is_auto else {"seed": seed}
         teacher = dataclasses.replace(training, **of_seed)
         if is_trained:
-            config, corpus = choose_by_corpus(teacher, run)
-            with open_run(config, run, corpus):
+            config, own = choose_by_corpus(teacher, run)
+            with open_run(config, run, own):
                 pass  # which refuses another text, and other settings
             print(f"is trained: {run}")
         else:
@@ -269,7 +271,8 @@ def write_backtranslated(
             random (Edunov et al. 2018, arXiv:1808.09381); those of a `BeamSearch` are
             more correct, and more alike.
         monolingual: A file of text in the target language, a sentence a line, plain or
-            gzip. Which lines are left out: see `read_monolingual`.
+            gzip; or that side of a form of `keras_luong.text.pair_formats`. Which lines
+            are left out: see `read_monolingual`.
         directory: A new directory, for text files as `TextFiles.from_directory` reads
             them: `train.en`, `train.de`, `validation.en`, ...
         tag: Name of the tag in front of the sources that are made.
@@ -342,11 +345,13 @@ class Monolingual(NamedTuple):
 
     Attributes:
         path: The file.
+        language: The language of the text.
         kept: Which lines are translated: bool [N].
         left_out: How many are not, by why.
     """
 
     path: Path
+    language: str
     kept: np.ndarray
     left_out: dict[str, int]
 
@@ -358,7 +363,8 @@ class Monolingual(NamedTuple):
 
     def lines(self) -> Iterator[str]:
         """Yields the lines that are translated."""
-        return itertools.compress(read_lines(self.path), self.kept)
+        lines = read_sentences(self.path, self.language, "target")
+        return itertools.compress(lines, self.kept)
 
 
 def read_monolingual(
@@ -384,19 +390,23 @@ def read_monolingual(
         FileNotFoundError: If there is no such file.
         ValueError: If it cannot be read, or no line is left.
     """
-    check_file("file of text", path)
+    path, language = Path(path), corpus.target_language
+    if not is_parquet(path):
+        check_file("file of text", path)
     # 1. Of each line a number that stands for it, and whether it is empty or too long.
     tokenizer, most = translator.source_tokenizer, translator.max_source_length
-    lines = read_lines(path)
+    lines = read_sentences(path, language, "target")
     blocks = [(np.zeros(0, np.uint64), np.zeros(0, bool), np.zeros(0, bool))]
     while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
         texts = tf.constant(some)
         read = read_text(texts, tokenizer, most)
-        numbers = hashes_of(texts).numpy().astype(np.uint64)
-        blocks.append((numbers, read.empty.numpy(), read.truncated.numpy()))
+        blocks.append((hashes_of(some), read.empty.numpy(), read.truncated.numpy()))
     hashes, empty, too_long = map(np.concatenate, zip(*blocks, strict=True))
     # 2. What was there before: in the corpus, or in the file.
-    sides = {split: text_hashes(corpus.pairs(split)).target for split in corpus.splits}
+    sides = {
+        split: HashReader(kept=1).read_all(read_blocks(corpus, split)).hashes.target
+        for split in corpus.splits
+    }
     train = sides.pop("train")
     held_out = np.concatenate([train[:0], *sides.values()])
     _, first = np.unique(hashes, return_index=True)
@@ -419,7 +429,7 @@ def read_monolingual(
         left_out[f"beyond the limit of {limit:,}"] = int(np.sum(kept & beyond))
         kept &= ~beyond
     left_out = {why: number for why, number in left_out.items() if number}
-    chosen = Monolingual(Path(path), kept, left_out)
+    chosen = Monolingual(path, language, kept, left_out)
     if not kept.any():
         raise ValueError(f"There is nothing to translate: {chosen}")
     return chosen

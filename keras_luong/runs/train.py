@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from keras_luong.config.auto import Training
+from keras_luong.files import remove
 from keras_luong.runs.callbacks import (
     EpochBar,
     TellCompiling,
@@ -27,8 +28,10 @@ from keras_luong.runs.description import (
     choose_by_corpus,
     count_texts,
     describe,
+    store_tokens,
 )
 from keras_luong.runs.epochs import FollowEpoch, fit
+from keras_luong.runs.machines import Machines
 from keras_luong.runs.opening import Run, get_tokenizers, open_run, own_directory
 from keras_luong.runs.run import RunDirectory, read_history, write_record
 from keras_luong.runs.start import describe_start, inherit_weights, make_model
@@ -39,6 +42,7 @@ from keras_luong.text.batches import (
     evaluation_batches,
     training_batches,
 )
+from keras_luong.text.token_store import TokenStore, stored_batches
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -81,25 +85,33 @@ def train(config: Training, run_dir: str | Path) -> dict[str, Any]:
     # 1. The devices, before anything else of TensorFlow.
     strategy = make_strategy(config.strategy)
     path = own_directory(run_dir, strategy)
-    # 2. The settings that the corpus chooses; seeds and precision.
-    config, corpus = choose_by_corpus(config, path)
-    keras.utils.set_random_seed(config.seed)
-    keras.config.set_dtype_policy(config.precision)
     # Epochs end when their data does; Keras would rather know beforehand.
     warnings.filterwarnings("ignore", message="Your input ran out of data")
-    # 3. A directory of its own; several machines begin and end together.
-    with open_run(config, path, corpus) as run, together(strategy):
-        # 4. The tokenizers, the model, and how it is trained.
-        tokenizers = get_tokenizers(run)
-        with strategy.scope():
-            model, perplexity, schedule = compile_model(run, tokenizers)
-        # 5. What the run is, written down and said.
-        batch_tokens = record(run, tokenizers, model)
-        describe(run, tokenizers, model, strategy)
-        # 6. `model.fit`, from where the training was.
-        fit_model(run, tokenizers, model, perplexity, schedule, batch_tokens)
-        # 7. The best weights, and a beam search over the held-out splits.
-        return evaluate(run)
+    # 2. Several machines begin and end together; the first one prepares for all.
+    with together(strategy), Machines(strategy, path) as machines:
+        told = machines.wait()
+        # 3. The settings that the corpus chooses; seeds and precision.
+        config, own = choose_by_corpus(config, path, told and told.settings)
+        keras.utils.set_random_seed(config.seed)
+        keras.config.set_dtype_policy(config.precision)
+        # 4. A directory of its own.
+        with open_run(config, path, own, told and told.texts) as run:
+            # 5. The tokenizers, the model, and how it is trained.
+            tokenizers = get_tokenizers(run)
+            machines.tell(run)
+            with strategy.scope():
+                model, perplexity, schedule = compile_model(run, tokenizers)
+            # 6. What the run is, written down and said.
+            batch_tokens = record(run, machines, tokenizers, model)
+            describe(run, tokenizers, model, strategy)
+            # 7. `model.fit`, from where the training was.
+            fit_model(
+                run, machines, tokenizers, model, perplexity, schedule, batch_tokens
+            )
+            # 8. The best weights, and a beam search over the held-out splits.
+            results = evaluate(run)
+            remove(RunDirectory(path).tokens)
+            return results
 
 
 def compile_model(
@@ -138,30 +150,38 @@ def compile_model(
     return model, perplexity, schedule
 
 
-def record(run: Run, tokenizers: TokenizerPair, model: keras.Model) -> int:
+def record(
+    run: Run, machines: Machines, tokenizers: TokenizerPair, model: keras.Model
+) -> int:
     """Writes `run.json`, and returns the tokens of a batch.
 
     A new run has by then what it starts from, and whatever refuses it has come before.
     The largest batch that fits is looked for once a run, and its text is counted once.
     """
     config, batch_tokens = run.config, run.config.batch_tokens
-    search = final_search(config)
+    search, before, start = final_search(config), None, None
+    # 1. What a run that goes on knows, or what is counted of a new one.
     if run.resuming:
         check_history(run.path)
         before = run.read_record()
         search = final_search(config, before["search"]["early_stopping"])
         if batch_tokens == "auto":
             batch_tokens = before["settings"]["chosen_batch_tokens"]
-        texts, start = before["corpus"], before["came_from"]
-    else:
-        if batch_tokens == "auto":
-            batch_tokens = largest_batch_tokens(model, config.max_length)
-        texts = count_texts(run, tokenizers, int(batch_tokens))
-        start = None
-        if config.init_from is not None:
-            start = describe_start(config.init_from)
-            inherit_weights(model, tokenizers, config.init_from, start)
-    # Sources beyond the length of those trained on are translated, if the model can.
+        start = before["came_from"]
+    elif batch_tokens == "auto":
+        batch_tokens = largest_batch_tokens(model, config.max_length)
+    texts = machines.share(
+        lambda: (
+            before["corpus"]
+            if before
+            else count_texts(run, tokenizers, int(batch_tokens))
+        )
+    )
+    texts["train"]["files"] = run.texts["train"]["files"]  # where this machine has them
+    if not before and config.init_from is not None:
+        start = describe_start(config.init_from)
+        inherit_weights(model, tokenizers, config.init_from, start)
+    # 2. Sources beyond the length of those trained on are translated, if the model can.
     positions = getattr(model.config, "max_source_length", None)
     write_record(
         run.path,
@@ -178,6 +198,7 @@ def record(run: Run, tokenizers: TokenizerPair, model: keras.Model) -> int:
 
 def fit_model(
     run: Run,
+    machines: Machines,
     tokenizers: TokenizerPair,
     model: keras.Model,
     perplexity: Perplexity,
@@ -205,25 +226,37 @@ def fit_model(
     # 3. The batches of each epoch.
     counted = saved["corpus"]["train"]
     shape = EpochShape(counted["passes"], counted["parts"])
-    sizes = batch_tokens, config.max_length
     fixed = counted.get("batch_shapes")  # of runs that began on a GPU
     if fixed is not None:  # each replica has as many rows
         replicas = model.distribute_strategy.num_replicas_in_sync
         fixed = [BatchShape(-(-n // replicas) * replicas, s, t) for n, s, t in fixed]
 
+    sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
+    steps_of = {"gradient_accumulation_steps": config.gradient_accumulation_steps}
+    options: dict[str, Any] = {**sizes, **steps_of, "shapes": fixed}
+    store = None
+    if config.subword_sampling is None:
+        folder = machines.tokens(counted["ids"])
+        if not folder.exists():  # on another disk, or of a run that had ended
+            store_tokens(run, tokenizers)
+        store = TokenStore(folder, tokenizers)
+
     def batches_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        if store is not None:
+            of_plan = {**options, "shape": shape, "seed": config.seed}
+            return stored_batches(store, epoch, part=machines.part, **of_plan)
         return training_batches(
             shape.of_epoch(run.training_pairs, epoch),
             tokenizers,
-            *sizes,
             seed=epoch,
             subword_sampling=config.subword_sampling,
-            gradient_accumulation_steps=config.gradient_accumulation_steps,
-            shapes=fixed,
+            **options,
         )
 
     follow = FollowEpoch(started_at)
     batches = follow.batches(batches_of_epoch, seed=config.seed)
+    if store is not None:
+        batches = machines.distributed(batches)
     pairs = run.corpus.pairs("validation")
     # 4. The training.
     steps = counted["steps"] * config.gradient_accumulation_steps
@@ -250,7 +283,7 @@ def fit_model(
         batches,
         config.epochs,
         checkpoints,
-        validation_data=evaluation_batches(pairs, tokenizers, *sizes),
+        validation_data=evaluation_batches(pairs, tokenizers, **sizes),
         shuffle=False,  # the data shuffles itself
         callbacks=callbacks,
         verbose="auto" if sys.stdout.isatty() else 2,

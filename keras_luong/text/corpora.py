@@ -1,10 +1,11 @@
-"""Corpora of text files and of tensorflow-datasets, and `load_corpus` for any."""
+"""Corpora of files and of tensorflow-datasets, and `load_corpus` for any."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,39 +16,40 @@ from keras_luong.config.training import EMBEDDED
 from keras_luong.text.corpus import (
     Corpus,
     Fingerprint,
+    PairDigest,
     check_split,
     count,
     joint_digest,
-    new_digest,
 )
 from keras_luong.text.corpus_files import (
     PairFiles,
-    Table,
     TwoFiles,
     find_corpus_files,
+    find_file,
     find_in_folder,
-    find_table,
     sort_splits,
 )
 from keras_luong.text.held_out import with_validation
 from keras_luong.text.phrases import PhraseCorpus
+from keras_luong.text.rows import is_parquet
+from keras_luong.text.units import Units
 
-_PAIRS_AT_ONCE = 1024
+_PAIRS_AT_ONCE, _BLOCK = 1024, 8192
 _STANDARD_SPLITS = ("train", "validation", "test")
 
 
 class TextFiles:
-    """A corpus of text files, one pair of sentences a line, plain or gzip, streamed.
+    """A corpus of files, plain or gzip, streamed.
 
-    Line n of a split's source file translates to line n of its target file; or both are
-    in a line of one file, with a tab between them. Lines are what
-    `keras_luong.files.read_lines` reads. When a split is first used, its files are read
-    once, so that a damaged file is found before the training begins. From then on its
-    text must stay the same.
+    Line n of a split's source file translates to line n of its target file; or both
+    sides are in one file, in columns or in a form of `keras_luong.text.pair_formats`.
+    Lines are what `keras_luong.files.read_lines` reads. When a split is first used, its
+    files are read once, so that a damaged file is found before the training begins.
+    From then on its text must stay the same.
 
     Args:
-        files: For each split, its source file and its target file; or a `Table` of
-            `keras_luong.text.corpus_files`, which says where they are in one file.
+        files: For each split, its source file and its target file; or what streams the
+            pairs of one file, such as a `Table` of `keras_luong.text.rows`.
         source_language: Name of the source language, as in "en".
         target_language: Name of the target language.
         name: Name of the corpus.
@@ -68,7 +70,7 @@ class TextFiles:
 
     def __init__(
         self,
-        files: Mapping[str, tuple[str | Path, str | Path] | Table],
+        files: Mapping[str, tuple[str | Path, str | Path] | PairFiles],
         source_language: str,
         target_language: str,
         name: str = "text files",
@@ -80,7 +82,7 @@ class TextFiles:
         self.name = name
         self.source_language = source_language
         self.target_language = target_language
-        self.notes = dict(notes or {})
+        self._notes = dict(notes or {})
         self._read: dict[str, _Read] = {}  # splits that were read, and are right
 
     @classmethod
@@ -93,9 +95,10 @@ class TextFiles:
         """Finds the files of a folder.
 
         Args:
-            directory: A folder with `train.SOURCE` and `train.TARGET` or `train.tsv`;
-                the same called `val`, `valid`, `validation` or `dev`, and `test*`. They
-                may end in `.txt` or `.gz` besides.
+            directory: A folder with `train.SOURCE` and `train.TARGET`, or one file
+                such as `train.tsv` or `train.tmx` (see `docs/corpus.md`); the same
+                called `val`, `valid`, `validation` or `dev`, and `test*`. They may end
+                in `.txt` or `.gz` besides.
             source_language: The source files' suffix, without the dot. One of the two
                 languages may be left out if the files have no others.
             target_language: The target files' suffix.
@@ -117,24 +120,44 @@ class TextFiles:
         source_language: str | None = None,
         target_language: str | None = None,
     ) -> TextFiles:
-        """Reads one file of tab-separated columns, with or without a header.
+        """Reads one file of both sides, such as a table.
 
         Args:
-            path: The file, plain or gzip. A header names the columns by the languages'
-                codes, or as "source" and "target". Without one there are two columns,
-                and the source comes first.
+            path: A file of tab-separated columns, plain or gzip, or one of the forms of
+                `keras_luong.text.pair_formats`, by its name. A header names the columns
+                by the languages' codes, or as "source" and "target". Without one there
+                are two columns, and the source comes first.
             source_language: The language to translate from. One of the two may be left
-                out if the header names both.
+                out if the file names both.
             target_language: The language to translate into.
 
         Returns:
             The corpus: a training split, unless the file has the name of another one.
 
         Raises:
+            ImportError: If a package is missing that reads the form.
             ValueError: If it is no such file, or a language must be given.
         """
-        path = check_file("file", path)
-        return cls(*find_table(path, source_language, target_language))
+        path = Path(path)
+        if not is_parquet(path):
+            check_file("file", path)
+        return cls(*find_file(path, source_language, target_language))
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What to say of how the files were read, by a word for each."""
+        return {**self._notes, **self._left_out}
+
+    @functools.cached_property
+    def _left_out(self) -> dict[str, str]:
+        said = []
+        for files in self.files.values():
+            if isinstance(files, Units) and (left_out := files.left_out()):
+                units = (
+                    f"{number:,} {why}" for why, number in sorted(left_out.items())
+                )
+                said.append(f"units of {files.path.name}: {', '.join(units)}")
+        return {"left out": "; ".join(said)} if said else {}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -181,8 +204,10 @@ class TextFiles:
         )
         return some.flat_map(tf.data.Dataset.from_tensor_slices)
 
-    def fingerprint(self, split: str) -> Fingerprint:
-        """Returns the size and a digest of a split's text, however it is packed.
+    def blocks(self, split: str) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields the sources and the targets of many pairs at a time.
+
+        The files are checked meanwhile, so that `pairs` need not read them for that.
 
         Args:
             split: One of `splits`.
@@ -190,39 +215,67 @@ class TextFiles:
         Raises:
             ValueError, OSError: As `pairs` does.
         """
-        read = self._read_once(split)
-        return Fingerprint(read.pairs, joint_digest(read.digests))
+        files = self.files[check_split(self, split)]
+        states, digest, has_text = _states(files), PairDigest(), [False, False]
+        pairs = files.pairs()
+        while some := list(itertools.islice(pairs, _BLOCK)):
+            sides = [pair[0] for pair in some], [pair[1] for pair in some]
+            digest.update(*([text.encode() for text in side] for side in sides))
+            for i, side in enumerate(sides):
+                has_text[i] = has_text[i] or any(map(str.strip, side))
+            yield sides
+        self._settle(split, _Read(digest.fingerprint, states), has_text)
 
-    def _read_once(self, split: str) -> _Read:
+    def fingerprint(self, split: str, limit: int | None = None) -> Fingerprint | None:
+        """Returns the size and a digest of a split's text, however it is packed.
+
+        Args:
+            split: One of `splits`.
+            limit: Only None has been read.
+
+        Raises:
+            ValueError, OSError: As `pairs` does.
+        """
+        return self._read_once(split) if limit is None else None
+
+    def _read_once(self, split: str) -> Fingerprint:
         """Reads a split when it is first asked for, and checks it.
 
         And once its files are others by their size or time, as copies are.
         """
         files, before = self.files[check_split(self, split)], self._read.get(split)
         if before is None or before.states != _states(files):
-            now = _read(files)
-            if before is not None and now.digests != before.digests:
-                names = " and ".join(map(str, files.paths))
-                raise OSError(
-                    f"{names}, the {split} split, changed since it was read first: it "
-                    f"had {before.pairs:,} pairs, and has {now.pairs:,}"
-                    f"{', of which some differ' * (now.pairs == before.pairs)}."
-                )
-            self._read[split] = now
-        return self._read[split]
+            for _ in self.blocks(split):
+                pass
+        return self._read[split].fingerprint
+
+    def _settle(self, split: str, now: _Read, has_text: Sequence[bool]) -> None:
+        """Remembers what was read, if it is text, and the same as before."""
+        files, before = self.files[split], self._read.get(split)
+        number = now.fingerprint.pairs
+        for name, has_some in zip(files.sides, has_text, strict=True):
+            if not has_some:
+                what = f"has {number:,} lines, all blank" if number else "is empty"
+                raise ValueError(f"{name} {what}: line 1 should be a sentence.")
+        if before is not None and now.fingerprint != before.fingerprint:
+            names, were = " and ".join(map(str, files.paths)), before.fingerprint.pairs
+            raise OSError(
+                f"{names}, the {split} split, changed since it was read first: it had "
+                f"{were:,} pairs, and has {number:,}"
+                f"{', of which some differ' * (number == were)}."
+            )
+        self._read[split] = now
 
 
 class _Read(NamedTuple):
     """A split as it was when its files were read.
 
     Attributes:
-        pairs: The number of its pairs.
-        digests: A digest of the lines of each side.
+        fingerprint: Of its text.
         states: Of each file its size, and when it was written, before it was read.
     """
 
-    pairs: int
-    digests: list[bytes]
+    fingerprint: Fingerprint
     states: list[tuple[int, int]]
 
 
@@ -231,25 +284,9 @@ def _states(files: PairFiles) -> list[tuple[int, int]]:
     return [(x.st_size, x.st_mtime_ns) for x in found]
 
 
-def _read(files: PairFiles) -> _Read:
-    """Reads all of a split, and checks that each side has a sentence."""
-    states, number, digests = _states(files), 0, [new_digest(), new_digest()]
-    has_text = [False, False]
-    for pair in files.pairs():
-        number += 1
-        for side, line in enumerate(pair):
-            has_text[side] = has_text[side] or bool(line.strip())
-            digests[side].update(line.encode() + b"\n")
-    for name, has_some in zip(files.sides, has_text, strict=True):
-        if not has_some:
-            what = f"has {number:,} lines, all blank" if number else "is empty"
-            raise ValueError(f"{name} {what}: line 1 should be a sentence.")
-    return _Read(number, [x.digest() for x in digests], states)
-
-
 def _check_pair_files(split: str, files: Any) -> PairFiles:
     """Returns the files of a split, which must be there."""
-    if not isinstance(files, Table):
+    if not hasattr(files, "pairs"):
         if isinstance(files, (str, Path)) or len(files) != 2:
             raise ValueError(
                 f"The {split} split must have two files, source and target. "
@@ -322,7 +359,7 @@ class TfdsCorpus:
         source, target = self.source_language, self.target_language
         return examples.map(lambda e: {"source": e[source], "target": e[target]})
 
-    def fingerprint(self, split: str) -> Fingerprint:
+    def fingerprint(self, split: str, limit: int | None = None) -> Fingerprint | None:
         """Returns the size and a digest of a split.
 
         The text is not read: the name of prepared data has its version, which is
@@ -330,10 +367,13 @@ class TfdsCorpus:
 
         Args:
             split: One of `splits`.
+            limit: Only of all pairs this is known.
 
         Raises:
             ValueError: If there is no such split.
         """
+        if limit is not None:
+            return None
         pairs = count(self.pairs(split))
         languages = self.source_language, self.target_language
         names = (self._builder.info.full_name, split, *languages)
@@ -370,10 +410,11 @@ def load_corpus(
     its training split: see `keras_luong.text.held_out`.
 
     Args:
-        data: "phrases" (the embedded corpus, English to German); a directory of text
-            files (see `TextFiles.from_directory`); one file of tab-separated columns;
-            two files with a comma between them, as in "a.en,b.de"; a dict of a source
-            and a target file for each split; or a name in tensorflow-datasets.
+        data: "phrases" (the embedded corpus, English to German); a directory of files
+            (see `TextFiles.from_directory`); one file of both sides: tab-separated
+            columns, CSV, JSON lines, Parquet, TMX, XLIFF or PO; two files with a comma
+            between them, as in "a.en,b.de"; a dict of a source and a target file for
+            each split; or a name in tensorflow-datasets.
         source_language: The language to translate from, such as "en". One of the two
             may be left out where files have no others.
         target_language: The language to translate into.

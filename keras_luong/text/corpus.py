@@ -7,9 +7,8 @@ sentences of each in a fixed order.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +16,8 @@ import tensorflow as tf
 from keras_luong.checks import check_rate
 
 _PAIRS_AT_ONCE = 1024
+_BLOCK = 8192  # pairs
+Block: TypeAlias = tuple[Sequence[str], Sequence[str]]  # sources and targets
 
 
 class Fingerprint(NamedTuple):
@@ -34,9 +35,9 @@ class Fingerprint(NamedTuple):
 class Corpus(Protocol):
     """The interface of a corpus: your own one needs these members.
 
-    It may also have `fingerprint(split)`, which returns a `Fingerprint`, if it knows a
-    quicker way than to read all pairs; and `notes`, what to say of how it was read, by
-    a word for each.
+    It may also have `fingerprint(split, limit)`, which returns a `Fingerprint`, or None
+    to have all pairs read, if it knows a quicker way; `blocks(split)`, see
+    `read_blocks`; and `notes`, what to say of how it was read, by a word for each.
 
     Example:
         >>> class Greetings:
@@ -66,6 +67,38 @@ class Corpus(Protocol):
         Args:
             split: One of `splits`.
         """
+
+
+def read_blocks(corpus: Corpus, split: str) -> Iterator[Block]:
+    """Returns the sources and the targets of many pairs at a time.
+
+    Args:
+        corpus: The corpus.
+        split: Name of a split.
+
+    Example:
+        >>> from keras_luong.text import load_corpus
+        >>> from keras_luong.text.corpus import read_blocks
+        >>> next(read_blocks(load_corpus("my/corpus", "en", "de"), "test"))
+        (['the cat is the dog'], ['der ist der Hund'])
+    """
+    if hasattr(corpus, "blocks"):
+        return corpus.blocks(split)
+    return blocks_of(corpus.pairs(split))
+
+
+def blocks_of(pairs: tf.data.Dataset) -> Iterator[Block]:
+    """Yields the sources and the targets of many pairs at a time.
+
+    Args:
+        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+    """
+    for block in pairs.batch(_BLOCK).as_numpy_iterator():
+        source, target = (
+            [text.decode(errors="replace") for text in block[side]]
+            for side in ("source", "target")
+        )
+        yield source, target
 
 
 def check_split(corpus: Corpus, split: str) -> str:
@@ -193,21 +226,6 @@ def select_pairs(
     return blocks.flat_map(tf.data.Dataset.from_tensor_slices)
 
 
-def thin_out(pairs: tf.data.Dataset, number: int) -> tf.data.Dataset:
-    """Returns evenly spaced pairs of a split, as its beginning may be different.
-
-    Args:
-        pairs: Dataset from `Corpus.pairs`; it is read to its end, twice.
-        number: The most to return: all if there are no more, else at least half of it.
-
-    Example:
-        >>> from keras_luong.text.corpus import thin_out
-        >>> [int(x) for x in thin_out(tf.data.Dataset.range(10), 4)]
-        [0, 3, 6, 9]
-    """
-    return pairs.shard(max(1, math.ceil(count(pairs) / number)), 0)
-
-
 def fingerprint(corpus: Corpus, split: str, limit: int | None = None) -> Fingerprint:
     """Returns the size and a digest of a split's text.
 
@@ -225,14 +243,37 @@ def fingerprint(corpus: Corpus, split: str, limit: int | None = None) -> Fingerp
         >>> fingerprint(load_corpus("my/corpus", "en", "de"), "train").pairs
         3
     """
-    if limit is None and hasattr(corpus, "fingerprint"):
-        return corpus.fingerprint(split)
-    number, sides = 0, {"source": new_digest(), "target": new_digest()}
+    if hasattr(corpus, "fingerprint") and (found := corpus.fingerprint(split, limit)):
+        return found
+    digest = PairDigest(limit)
     for block in corpus.pairs(split).take(limit or -1).batch(8192).as_numpy_iterator():
-        number += len(block["source"])
-        for name, digest in sides.items():
-            digest.update(b"".join(text + b"\n" for text in block[name]))
-    return Fingerprint(number, joint_digest(x.digest() for x in sides.values()))
+        digest.update(block["source"], block["target"])
+    return digest.fingerprint
+
+
+class PairDigest:
+    """Adds up a `Fingerprint` of pairs, as they come.
+
+    Args:
+        limit: Number of pairs that count, the first ones; all by default.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit, self._pairs = limit, 0
+        self._sides = new_digest(), new_digest()
+
+    def update(self, *sides: Sequence[bytes]) -> None:
+        """Takes the next sources and targets."""
+        rest = None if self._limit is None else self._limit - self._pairs
+        for digest, texts in zip(self._sides, sides, strict=True):
+            digest.update(b"".join(text + b"\n" for text in texts[:rest]))
+        self._pairs += len(sides[0][:rest])
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of the pairs until now."""
+        digests = (side.digest() for side in self._sides)
+        return Fingerprint(self._pairs, joint_digest(digests))
 
 
 def new_digest() -> hashlib.blake2b:

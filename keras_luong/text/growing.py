@@ -29,7 +29,7 @@ def grow_tokenizers(
     pairs: tf.data.Dataset,
     number: int,
     character_coverage: float = DataConfig.character_coverage,
-    limit: int | None = 1_000_000,
+    limit: int | None = 500_000,
 ) -> TokenizerPair:
     """Adds pieces or words of another text to tokenizers.
 

@@ -10,8 +10,7 @@ already.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -19,8 +18,8 @@ from keras_luong.config.training import BACK_TRANSLATED
 from keras_luong.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
 _NAME = "[a-z0-9][a-z0-9_-]*"
+_BEGIN = re.compile(f"^<{_NAME}> ")
 _TAG = re.compile(f"▁?<({_NAME})>")
-_TEXTS_AT_ONCE = 8192
 _RARE = 1000  # of so many sources, one at least begins with each of a text's tags
 
 
@@ -78,40 +77,19 @@ def add_tag(line: bytes, tag: str) -> bytes:
     return line if is_blank else token(tag).encode() + b" " + line
 
 
-def count_tags(pairs: tf.data.Dataset) -> tuple[dict[str, int], int]:
-    """Counts the tags that a text has already: what its sources begin with.
-
-    Args:
-        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
-
-    Returns:
-        Each tag's name with its number of sources, sorted by name; and the number of
-        all sources.
+def tag_of(source: str) -> str | None:
+    """Returns the name of the tag that a source begins with; None if there is none.
 
     Example:
-        >>> from keras_luong.text.tags import count_tags
-        >>> sides = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
-        >>> count_tags(tf.data.Dataset.from_tensor_slices(sides))
-        ({'bt': 1}, 2)
+        >>> from keras_luong.text.tags import tag_of
+        >>> tag_of("<news> a dog"), tag_of("a <news> dog"), tag_of("<s> a dog")
+        ('news', None, None)
     """
-
-    def begins(block: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        sources = block["source"]
-        has = tf.strings.regex_full_match(sources, f"(?s)<{_NAME}> .*")
-        some = tf.boolean_mask(sources, has)
-        names = tf.strings.regex_replace(some, f"(?s)^<({_NAME})> .*", r"\1")
-        return names, tf.size(sources)
-
-    total, occurrences = 0, Counter[bytes]()
-    for names, size in pairs.batch(_TEXTS_AT_ONCE).map(begins).as_numpy_iterator():
-        total += int(size)
-        occurrences.update(names.tolist())
-    counts = {name.decode(): occurrences[name] for name in sorted(occurrences)}
-    tags = {tag: n for tag, n in counts.items() if token(tag) not in SPECIAL_PIECES}
-    return tags, total
+    found = re.match(f"<({_NAME})> ", source)
+    return found[1] if found and token(found[1]) not in SPECIAL_PIECES else None
 
 
-def tags_in(pairs: tf.data.Dataset) -> list[str]:
+def frequent_tags(tags: Mapping[str, int], pairs: int) -> list[str]:
     """Returns the names of the tags that a text has already, sorted.
 
     These are what at least one of 1,000 sources begins with, and the tag of
@@ -119,16 +97,16 @@ def tags_in(pairs: tf.data.Dataset) -> list[str]:
     has them as tags too; what is rarer would only fill the vocabulary.
 
     Args:
-        pairs: Dataset of `{"source": tf.string [], "target": tf.string []}`.
+        tags: What the sources begin with: the number of each.
+        pairs: The number of all sources.
 
     Example:
-        >>> from keras_luong.text.tags import tags_in
-        >>> sides = {"source": ["<bt> the dog", "the cat"], "target": ["Hund", "Katze"]}
-        >>> tags_in(tf.data.Dataset.from_tensor_slices(sides))
-        ['bt']
+        >>> from keras_luong.text.tags import frequent_tags
+        >>> frequent_tags({"news": 20, "i": 3, "bt": 1}, pairs=5000)
+        ['bt', 'news']
     """
-    tags, total = count_tags(pairs)
-    return [x for x, n in tags.items() if x == BACK_TRANSLATED or n * _RARE >= total]
+    chosen = (x for x, n in tags.items() if x == BACK_TRANSLATED or n * _RARE >= pairs)
+    return sorted(chosen)
 
 
 def remove_tags(
@@ -168,7 +146,7 @@ def remove_tag(text: str) -> str:
         >>> remove_tag("<news> the dog"), remove_tag("the <dog>")
         ('the dog', 'the <dog>')
     """
-    return re.sub(f"^<{_NAME}> ", "", text)
+    return _BEGIN.sub("", text) if text[:1] == "<" else text
 
 
 def tags_of(tokenizer: Tokenizer) -> list[str]:

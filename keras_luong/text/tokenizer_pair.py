@@ -90,7 +90,7 @@ class TokenizerPair(tf.Module):
         kind: str = "sentencepiece",
         vocab_size: int = 8000,
         shared: bool = False,
-        limit: int | None = 1_000_000,
+        limit: int | None = 500_000,
         seed: int = 0,
         source_normalization: str = "nmt_nfkc",
         target_normalization: str = "identity",

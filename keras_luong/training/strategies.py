@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -106,6 +107,24 @@ def make_strategy(name: str = "auto") -> tf.distribute.Strategy:
     return STRATEGIES[check_choice("strategy", name, STRATEGIES)]()
 
 
+def number_of_workers(strategy: tf.distribute.Strategy) -> int:
+    """Returns how many machines train.
+
+    Args:
+        strategy: From `make_strategy`.
+
+    Example:
+        >>> from keras_luong.training.strategies import (
+        ...     make_strategy, number_of_workers
+        ... )
+        >>> number_of_workers(make_strategy("one"))
+        1
+    """
+    resolver = strategy.cluster_resolver
+    cluster = resolver.cluster_spec().as_dict() if resolver else {}
+    return max(1, sum(map(len, cluster.values())))
+
+
 def worker_index(strategy: tf.distribute.Strategy) -> int:
     """Returns the index of this machine among those that train.
 
@@ -158,8 +177,7 @@ def together(strategy: tf.distribute.Strategy) -> Iterator[None]:
         Training.
     """
     resolver = strategy.cluster_resolver
-    cluster = resolver.cluster_spec().as_dict() if resolver else {}
-    if sum(map(len, cluster.values())) < 2:
+    if number_of_workers(strategy) == 1:
         yield
         return
     try:
@@ -196,11 +214,20 @@ def gather_rows(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray
         >>> gather_rows(make_strategy("one"), np.array([[3, 4]]))
         array([[3, 4]])
     """
+    gathered = _exchange(strategy)(tf.constant(row, tf.int64))
+    return strategy.experimental_local_results(gathered)[0].numpy()
 
-    @tf.function
-    def exchange() -> tf.Tensor:
-        return strategy.run(
-            lambda: tf.distribute.get_replica_context().all_gather(row, axis=0)
-        )
 
-    return strategy.experimental_local_results(exchange())[0].numpy()
+@functools.lru_cache(maxsize=1)
+def _exchange(strategy: tf.distribute.Strategy) -> Any:
+    """A function that gathers rows of any length, traced once."""
+
+    def gather(row: tf.Tensor) -> tf.Tensor:
+        row = tf.identity(row)  # on this replica's device
+        return tf.distribute.get_replica_context().all_gather(row, axis=0)
+
+    @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int64)])
+    def exchange(row: tf.Tensor) -> Any:
+        return strategy.run(gather, [row])
+
+    return exchange
