@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras_luong as kl
 from keras_luong.text import load_corpus, training_batches
-from keras_luong.text.survey import count_pairs
+from keras_luong.text.token_store import count_pairs
 
 
 def main() -> None:
