@@ -18,8 +18,11 @@ import pytest
 from processes import free_ports
 from small_training import write_corpus
 
+from keras_luong.config.training import TrainingConfig
 from keras_luong.runs.load_save import load
+from keras_luong.runs.machines import Machines, Told
 from keras_luong.runs.run import RunDirectory, read_history, read_record
+from keras_luong.training.strategies import make_strategy
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "several_machines.md").read_text("utf-8")
@@ -174,3 +177,13 @@ def test_killed_and_started_again(place, whole, victim, when):
             assert all("Going on from step" in text for text in said)
     finally:
         shutil.rmtree(place / "runs", ignore_errors=True)
+
+
+def test_machines_of_other_settings_are_refused(tmp_path):
+    machines = Machines(make_strategy("one"), tmp_path)
+    config = TrainingConfig.from_preset("small", data="a", source="xx", target="yy")
+    same = {**config.settings(), "data": "elsewhere"}
+    machines.check(config, Told(same, {}))
+    machines.check(config, None)  # of the first one
+    with pytest.raises(ValueError, match="first one. They differ in units: 7 there, "):
+        machines.check(config, Told({**same, "units": 7}, {}))

@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -166,10 +166,8 @@ def count_texts(
     """
     # 1. The pairs that are left out, and the steps of an epoch of the others.
     most = run.config.max_length
-    train, tokens = (
-        store_tokens(run, tokenizers),
-        RunDirectory(run.path).tokens / LENGTHS,
-    )
+    train = store_tokens(run, tokenizers)
+    tokens = RunDirectory(run.path).tokens / LENGTHS
     validation = count_pairs(run.corpus.pairs("validation"), tokenizers, most)
     if not (batches := train.full_batches(batch_tokens)):
         raise ValueError(
@@ -424,22 +422,25 @@ def find_problems(
     Returns:
         Sentences without a full stop; none where nothing looks wrong.
     """
-    config, samples = run.config, dict[str, Sample]()
-    if run.own.survey is not None and not run.resuming:
-        # Of the run's own text: one that is mixed in may be in other languages.
-        seen = run.own.survey.splits.items()
-        samples = {split: x.sample.thinned(_PAIRS) for split, x in seen}
+    config = run.config
     problems: list[str] = []
     if config.init_from is None:  # another run has learned, and has its vocabulary
         problems += _few_steps(config, train)
         problems += _large_vocabulary(config, vocab_sizes, train)
     problems += _many_passes(config, train)
     problems += _known_pairs(config.init_from, train)
-    problems += (languages := [*_other_languages(run.corpus, samples)])
     problems += _unknown_tags(train)
-    # Empty sides are told as what is left out.
-    faults = [*_faults(run, ("empty", *["language"] * bool(languages)))]
-    return [*problems, *faults][:MOST_NOTES]
+    if run.own.survey is not None and not run.resuming:
+        # Of the run's own text: one that is mixed in may be in other languages.
+        seen = run.own.survey.splits
+        samples = {split: x.sample.thinned(_PAIRS) for split, x in seen.items()}
+        problems += (languages := [*_other_languages(run.corpus, samples)])
+        faults = dict(seen["train"].faults)
+        faults.pop("empty", None)  # told as what is left out
+        if languages:
+            faults.pop("language", None)
+        problems += fault_notes(faults)
+    return problems[:MOST_NOTES]
 
 
 def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
@@ -551,14 +552,6 @@ def _other_languages(corpus: Corpus, samples: Mapping[str, Sample]) -> Iterator[
             places_of.setdefault(doubt, []).append(some + split)
     for doubt, places in places_of.items():
         yield doubt if "train" in places else f"{doubt}: in {' and '.join(places)}"
-
-
-def _faults(run: Run, elsewhere: Collection[str]) -> Iterator[str]:
-    """What is wrong with single pairs, as far as nothing else says it."""
-    if run.own.survey is None or run.resuming:
-        return
-    counts = run.own.survey.splits["train"].faults
-    yield from fault_notes({x: n for x, n in counts.items() if x not in elsewhere})
 
 
 def _unknown_tags(train: Mapping[str, Any]) -> Iterator[str]:

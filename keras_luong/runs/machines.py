@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_luong.compat import with_epochs_of_any_length
+from keras_luong.config.training import TrainingConfig
 from keras_luong.files import crc32
 from keras_luong.runs.opening import Run
 from keras_luong.runs.run import RunDirectory
@@ -91,6 +92,28 @@ class Machines:
         told = Told(**self._receive())
         # Of a run that goes on, a machine has its own record.
         return None if self.run.record.exists() else told
+
+    def check(self, config: TrainingConfig, told: Told | None) -> None:
+        """Raises ValueError if this machine would train otherwise than the first one.
+
+        Args:
+            config: This machine's settings.
+            told: What `wait` returned.
+        """
+        if told is None:
+            return
+        mine, theirs = json.loads(json.dumps(config.settings())), told.settings
+        names = sorted({*mine, *theirs} - {"data", "init_from"})
+        differing = [
+            f"{name}: {theirs.get(name)!r} there, {mine.get(name)!r} here"
+            for name in names
+            if mine.get(name) != theirs.get(name)
+        ]
+        if differing:
+            raise ValueError(
+                "All machines must have the same settings as the first one. They "
+                f"differ in {'; '.join(differing)}"
+            )
 
     def tell(self, run: Run) -> None:
         """Tells the others that this machine, the first one, has prepared."""

@@ -92,6 +92,7 @@ def train(config: Training, run_dir: str | Path) -> dict[str, Any]:
         told = machines.wait()
         # 3. The settings that the corpus chooses; seeds and precision.
         config, own = choose_by_corpus(config, path, told and told.settings)
+        machines.check(config, told)
         keras.utils.set_random_seed(config.seed)
         keras.config.set_dtype_policy(config.precision)
         # 4. A directory of its own.
