@@ -122,7 +122,7 @@ class Mode(NamedTuple):
         training: Whether this is training, and gradients will be wanted.
         noise: The dropout multipliers of the sequence.
         project: How to multiply by matrices that no step changes, see
-            `keras_luong.layers.scores.matmul`.
+            `keras_luong.layers.projection.matmul`.
         own_inputs: Whether inputs may be made of the outputs before, so that nothing of
             them can be computed before the loop.
 
