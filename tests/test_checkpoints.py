@@ -484,14 +484,14 @@ def test_w9_points_of_curves_are_counted_by_batches(tmp_path):
 def test_killed_at_random_moments(tiny_run, tmp_path):
     """Three times, by SIGKILL; the weights are those of a run that was not."""
     whole, part = tmp_path / "whole", tmp_path / "part"
-    main(["train", *map(str, train_words(tiny_run.data, whole))])
-    words = train_words(tiny_run.data, part, save_steps=2)
+    main(["train", *map(str, train_words(tiny_run.data, whole, epochs=12))])
+    words = train_words(tiny_run.data, part, save_steps=2, epochs=12)
     command = [sys.executable, "-m", "keras_luong.cli", "train", *map(str, words)]
     rng = random.Random(1)
     for _ in range(3):
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert any(line.startswith("Epoch") for line in process.stdout)  # it trains
-            time.sleep(rng.uniform(0.0, 9.0))
+            time.sleep(rng.uniform(0.0, 6.0))
             process.kill()
     subprocess.run(command, check=True, capture_output=True)
     models = (load(x, "last").model for x in (whole, part))

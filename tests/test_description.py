@@ -212,7 +212,7 @@ def said(phrases, tmp_path):
     def say(corpus=phrases, train=(), vocab_size=4000, preset="small", **changes):
         settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
         config = TrainingConfig.from_preset(preset, **settings)
-        own = OwnText(corpus, read(corpus))
+        own = OwnText(corpus, read(corpus, changes.get("limit_examples")))
         run = Run(config, tmp_path, corpus, own, {}, resuming=False)
         return find_problems(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
 
@@ -331,7 +331,7 @@ def test_swapped_sides_wherever_they_are(said, sides, corpus_of):
     corpus = corpus_of(english + german[:199], german + english[:199])
     (doubt,) = said(corpus)
     assert doubt.startswith(SWAPPED) and "2 quarters" in doubt
-    assert said(corpus, limit_examples=200) == []  # the rest is not trained on
+    assert said(corpus, limit_examples=150) == []  # the rest is not trained on
     for split in ("val", "test"):
         corpus_of(german, english, split=split)
     (doubt,) = said(corpus_of(english, german))
@@ -343,7 +343,7 @@ def test_swapped_sides_wherever_they_are(said, sides, corpus_of):
 def test_what_is_in_no_language(said, sides, corpus_of):
     english, german = sides
     rows = [f"{n} kg, 0.{n} km/h, {n} GB" for n in range(400)]
-    assert said(corpus_of(english + rows, german + rows[::-1])) == []
+    assert said(corpus_of(english + rows, german + rows)) == []
     spaced = [[x for line in side for x in (line, "")] for side in sides]
     assert said(corpus_of(*spaced)) == []  # blank lines are no copies
 

@@ -434,13 +434,13 @@ def test_a_gpu_gets_batches_of_few_shapes(tmp_path, monkeypatch, capsys):
     words = f"--data phrases --run_dir {tmp_path} --preset small --units 4 --epochs 2"
     words += " --limit_examples 900 --tokenizer word --batch_tokens 300 --beam_width 1"
     config, path, _ = options("train", *words.split(), "--eval_sentences", "2")
-    seen, made = [], train.training_batches
+    seen, made = [], train.stored_batches
 
     def noted(*args, **kwargs):
         seen.append(kwargs["shapes"])
         return made(*args, **kwargs)
 
-    monkeypatch.setattr(train, "training_batches", noted)
+    monkeypatch.setattr(train, "stored_batches", noted)
     train.train(config, path)
     said = capsys.readouterr().out
     counted = json.loads(RunDirectory(path).record.read_text())["corpus"]["train"]

@@ -197,8 +197,14 @@ def _read_split(
             measured.read(*encoded)
         if judged:
             faults.read([*map(remove_tag, first[0])], first[1])
-    # 2. What is wrong with it; what is left of it if some is held out.
+    # 2. What is left of it if some is held out.
     found, sample = hashes.hashes, hashes.sample
+    if held_out:
+        held_out.part(found, sample)
+        left = np.flatnonzero(held_out.parted.train)[:limit]
+        is_left = np.isin(sample.places, left)
+        found, sample = found.of(left), sample.of(np.flatnonzero(is_left))
+    # 3. What is wrong with that.
     counts: dict[str, FaultCount] = {}
     if judged:
         some = sample.thinned(judged)
@@ -206,11 +212,6 @@ def _read_split(
         pairs = found.pairs[found.full]
         again = len(pairs) - len(np.unique(pairs))
         counts[REPEAT] = FaultCount(again, len(found.full), None)
-    if held_out:
-        held_out.part(found, sample)
-        left = np.flatnonzero(held_out.parted.train)[:limit]
-        is_left = np.isin(sample.places, left)
-        found, sample = found.of(left), sample.of(np.flatnonzero(is_left))
     known = corpus.fingerprint(split, limit) if hasattr(corpus, "fingerprint") else None
     known = known or digest.fingerprint
     facts = measured.facts(known.pairs, coverage) if coverage else None
