@@ -1,6 +1,7 @@
 """`keras-luong check`: what it says of a corpus, and what it leaves of it."""
 
 import json
+import shutil
 
 import pytest
 from commands import run
@@ -44,7 +45,7 @@ def test_the_report(folder, capsys):
         "20 of 640 pairs (3.1%) have the same sentence on both sides, as line 1: ",
         "15 of 640 pairs (2.3%) hold HTML tags or entities, such as &amp;, as line 21:",
         "1 of 640 pairs (0.16%) have an empty side, as line 36: ",
-        "40 of 640 pairs (6.2%) repeat another one, word for word: ",
+        "40 of 640 pairs (6.2%) repeat another one: ",
     ):
         assert f"  - {text}" in train
     assert train.index("same sentence") < train.index(
@@ -87,6 +88,34 @@ def test_what_is_left(keep, folder, tmp_path, capsys):
     assert any(x.endswith(". !") for x in targets) != ("markup" in keep)  # mended
     for name, number in dropped.items():
         assert (f"  - {number} left out: {name}" in out) == (name not in keep)
+
+
+def test_tags_are_no_part_of_the_text(folder, tmp_path, capsys):
+    """Even if they are called as HTML's elements are; nor are repeats told by them."""
+    (tmp_path / "tagged").mkdir()
+    for side in ("en", "de"):
+        lines = (folder / f"train.{side}").read_text().splitlines()
+        lines = [f"<code> {x}" for x in lines] if side == "en" else lines
+        write_lines(tmp_path / "tagged" / f"train.{side}", lines)
+    words = ["--source", "en", "--target", "de", "--json", "--write"]
+    run("check", tmp_path / "tagged", *words, tmp_path / "clean")
+    found = json.loads(capsys.readouterr().out)
+    assert found["splits"]["train"]["faults"]["copy"]["pairs"] == 20
+    written = {name: found["written"][name] for name in COUNTS}
+    assert written == {**COUNTS, "markup": 10}
+    sources, _ = sentences(load_corpus(tmp_path / "clean", "en", "de").whole, "train")
+    assert len(sources) == found["written"]["left"] > 500
+    assert all(x.startswith("<code> ") for x in sources)
+
+
+def test_a_corpus_without_a_training_split(folder, tmp_path, capsys):
+    for side in ("en", "de"):
+        shutil.copy(folder / f"test.{side}", tmp_path)
+    words = [tmp_path, "--source", "en", "--target", "de"]
+    run("check", *words)
+    assert "test: 23 pairs" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="no split 'train'"):
+        run("check", *words, "--write", tmp_path / "clean")
 
 
 def test_mistakes(folder, tmp_path, capsys):

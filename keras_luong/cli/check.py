@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import KW_ONLY
@@ -81,22 +80,32 @@ def run(options: CheckOptions) -> None:
     """Reads the corpus once, and prints a report; once more to write a clean one."""
     from keras_luong.progress import telling
     from keras_luong.text.corpora import load_corpus
+    from keras_luong.text.corpus import check_split
     from keras_luong.text.survey import survey
 
     # 1. The corpus itself: what a training would hold out is checked too.
     corpus: Any = load_corpus(options.data, options.source, options.target)
     corpus = getattr(corpus, "whole", corpus)
+    if options.write is not None:
+        check_split(corpus, "train")
     with telling("Reading the corpus"):
         found = survey(corpus, judged=dict.fromkeys(corpus.splits, _JUDGED))
-    # 2. The report.
-    if options.json:
-        print(json.dumps(as_json(corpus, found), ensure_ascii=False, indent=2))
-    else:
-        print("\n".join(report(corpus, found)))
-    sys.stdout.flush()
-    # 3. What is left of it.
+    # 2. The report, and what is left of the corpus.
+    if not options.json:
+        print("\n".join(report(corpus, found)), flush=True)
+    written = None
     if options.write is not None:
-        write_clean(corpus, found.splits["train"], options.write, options.keep)
+        train = found.splits["train"]
+        written = write_clean(corpus, train, options.write, options.keep)
+    if options.json:
+        about = {**as_json(corpus, found), "written": written}
+        print(json.dumps(about, ensure_ascii=False, indent=2))
+    elif written:
+        of, left = train.fingerprint.pairs, written.pop("left")
+        mended = f", {written.pop('mended'):,} of them mended"
+        print(f"\n{options.write}: {left:,} of {of:,} training pairs{mended}")
+        for name, number in written.items():
+            print(f"  - {number:,} left out: {name}")
 
 
 def report(corpus: Corpus, found: Survey) -> Iterator[str]:
@@ -164,23 +173,31 @@ def as_json(corpus: Corpus, found: Survey) -> dict[str, Any]:
 
 def write_clean(
     corpus: Corpus, train: SplitSurvey, folder: Path, keep: tuple[str, ...] = ()
-) -> None:
-    """Writes a corpus without the training pairs that have faults, and says how many.
+) -> dict[str, int]:
+    """Writes a corpus without the training pairs that have faults.
 
     Args:
         corpus: The corpus; its other splits are written as they are.
         train: The survey of its training split.
         folder: A new folder.
         keep: Faults that are kept.
+
+    Returns:
+        How many pairs are `left` and `mended`, and were left out for each fault.
+
+    Raises:
+        ValueError: If none would be left.
     """
     from keras_luong.progress import Progress
     from keras_luong.runs.synthetic import write_corpus
     from keras_luong.text.cleaning import clean
     from keras_luong.text.corpus import read_blocks
     from keras_luong.text.faults import learn_faults
+    from keras_luong.text.tags import remove_tag
 
     languages = corpus.source_language, corpus.target_language
-    finder = learn_faults(train.sample.sources, train.sample.targets, *languages)
+    sources = [*map(remove_tag, train.sample.sources)]
+    finder = learn_faults(sources, train.sample.targets, *languages)
     progress = Progress(train.fingerprint.pairs, "pair")
     counts = Counter[str]()
 
@@ -190,12 +207,10 @@ def write_clean(
             counts.update(left=len(block.rows), mended=block.mended)
             yield from zip(block.sources, block.targets, strict=True)
             progress.add(len(block.rows) + sum(block.dropped.values()))
+        if not counts["left"]:
+            raise ValueError(f"No pair would be left of {corpus.name}: {dict(counts)}")
 
     write_corpus(corpus, pairs_left(), folder)
     progress.close()
-    left, mended = counts.pop("left"), counts.pop("mended")
-    print(f"\n{folder}: {left:,} of {train.fingerprint.pairs:,} training pairs", end="")
-    print(f", {mended:,} of them mended" * bool(mended))
-    for name, number in counts.most_common():
-        if number:
-            print(f"  - {number:,} left out: {name}")
+    found = {name: counts.pop(name) for name in ("left", "mended")}
+    return {**found, **{name: n for name, n in counts.most_common() if n}}

@@ -27,6 +27,7 @@ from keras_luong.decoding.penalties import AverageLengthPenalty
 from keras_luong.decoding.shortlist import Shortlist
 from keras_luong.evaluation.scores import check_tokenize
 from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.opening import file_states
 from keras_luong.runs.ray_engine import Pool
 from keras_luong.runs.run import RunDirectory, file_digest, read_record
 from keras_luong.runs.shards import run_digest
@@ -148,13 +149,16 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
             f"command that has --data takes its new place. {error}"
         ) from error
     held_out = RunDirectory(run_dir).held_out
-    if isinstance(corpus, HeldOut) and held_out.exists():
-        corpus.load(held_out)  # what the run was validated by
+    known = record.get("corpus") or {}
+    is_known = isinstance(corpus, HeldOut) and held_out.exists()
+    is_known = is_known and known["train"].get("files") == file_states(corpus)
+    if is_known:  # what the run was validated by, of the same text
+        corpus.load(held_out)  # type: ignore[attr-defined]
     tagged = training_corpus({**chosen, "tag": settings.get("tag")}, corpus)
     # In the other direction it is another text, as it was asked for.
     is_same = all(chosen[name] == settings.get(name) for name in ("source", "target"))
-    before = (record.get("corpus") or {}).get("validation", {}).get("digest")
-    if is_same and before and "validation" in corpus.splits and not held_out.exists():
+    before = known.get("validation", {}).get("digest")
+    if is_same and before and "validation" in corpus.splits and not is_known:
         if fingerprint(corpus, "validation").digest != before:
             warnings.warn(
                 f"the validation text of {corpus.name} is another one than when "

@@ -246,7 +246,7 @@ def _texts_of_unchanged(path: Path, corpus: Corpus) -> dict[str, Any] | None:
 def file_states(corpus: Corpus) -> dict[str, list[int]]:
     """Returns the size, and the time of writing, of each file of a corpus."""
     files = getattr(getattr(corpus, "whole", corpus), "files", {})
-    names = (path for split in files.values() for path in split.paths)
+    names = (path.resolve() for split in files.values() for path in split.paths)
     return {str(x): [x.stat().st_size, x.stat().st_mtime_ns] for x in names}
 
 

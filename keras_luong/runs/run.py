@@ -307,7 +307,8 @@ def check_settings(
         return True
     if run.path.is_dir():  # what a run that never began has left may be there
         names = {path.name for path in run.path.iterdir()}
-        own = {p.name for p in (run.tokenizer, run.workers, run.lock, run.owner)}
+        prepared = run.tokenizer, run.held_out, run.tokens
+        own = {p.name for p in (*prepared, run.workers, run.lock, run.owner)}
         strangers = names - own - set(fnmatch.filter(names, TEMPORARY))
         if strangers:
             raise ValueError(

@@ -26,6 +26,7 @@ import numpy as np
 
 from keras_luong.text.faults import FAULTS, REPEAT, Block, FaultFinder
 from keras_luong.text.misalignment import pick
+from keras_luong.text.tags import remove_tag
 
 #: What pairs can be dropped for, in this order.
 REASONS = (*FAULTS, REPEAT)
@@ -84,24 +85,28 @@ def clean(
     names = [name for name in FAULTS if name not in keep]
     seen: set[int] = set()
     for sources, targets in blocks:
-        # 1. Mend what has a fault that can be mended.
-        x, y = [*sources], [*targets]
+        # 1. Tags of domains are no part of the text.
+        x, y = [*map(remove_tag, sources)], [*targets]
+        tags = [
+            one[: len(one) - len(other)] for one, other in zip(sources, x, strict=True)
+        ]
+        # 2. Mend what has a fault that can be mended.
         rough = finder.find(x, y, [name for name in MENDED if name in names])
         changed = np.any([np.zeros(len(x), bool), *rough.values()], axis=0)
         for row in np.flatnonzero(changed):
             x[row], y[row] = mend(x[row], rough), mend(y[row], rough)
-        # 2. Drop what is left of each fault.
+        # 3. Drop what is left of each fault.
         rows, dropped = np.arange(len(x)), dict.fromkeys(REASONS, 0)
         for name in names:
             marks = finder.find(pick(x, rows), pick(y, rows), [name])[name]
             rows, dropped[name] = rows[~marks], int(marks.sum())
-        # 3. Drop repeats.
+        # 4. Drop repeats.
         if REPEAT not in keep:
             hashes = map(_hash, pick(x, rows), pick(y, rows))
             is_new = np.array([_is_new(value, seen) for value in hashes], bool)
             rows, dropped[REPEAT] = rows[is_new], int((~is_new).sum())
-        mended = int(changed[rows].sum())
-        yield CleanBlock(pick(x, rows), pick(y, rows), rows, dropped, mended)
+        left = [tags[row] + x[row] for row in rows.tolist()]
+        yield CleanBlock(left, pick(y, rows), rows, dropped, int(changed[rows].sum()))
 
 
 def mend(line: str, faults: Collection[str] = MENDED) -> str:
@@ -131,7 +136,8 @@ def mend(line: str, faults: Collection[str] = MENDED) -> str:
 
 
 def _hash(source: str, target: str) -> int:
-    text = f"{source}\t{target}".encode(errors="replace")
+    both = (" ".join(text.split()) for text in (source, target))
+    text = "\t".join(both).encode(errors="replace")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 

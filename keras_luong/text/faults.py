@@ -82,7 +82,7 @@ _OTHERS = FAULTS.keys() - {"length", "misaligned"}
 
 REPEAT = "repeat"
 #: Of pairs that are there more than once; who reads the whole corpus counts them.
-REPEATS = Fault("repeat another one, word for word", _CLEAN, 0.1)
+REPEATS = Fault("repeat another one", _CLEAN, 0.1)
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffd-\uffff]")
 #: Two letters or signs beyond ASCII of which one is no small letter; or a telling one.
@@ -332,7 +332,9 @@ def fault_notes(
     for name in worst:
         count, fault = counts[name], faults[name]
         if count.pairs and (all_of_them or count.share >= fault.share):
-            number = f"{count.pairs:,} of {count.of:,} pairs ({100 * count.share:.2g}%)"
+            share = f"{count.share:.0%}" if count.share > 0.1 else ""
+            share = share or f"{100 * count.share:.2g}%"
+            number = f"{count.pairs:,} of {count.of:,} pairs ({share})"
             number = f"about {number}" if name == "misaligned" else number
             where = f", as line {count.line:,}" if count.line else ""
             sample = " that were looked at" if fault.is_sampled else ""

@@ -106,11 +106,12 @@ class Survey(NamedTuple):
                 training starts from. They are read.
 
         Returns:
-            Split → its `Overlap`.
+            Split → its `Overlap`; none if there is no training split.
         """
+        if "train" not in self.splits:
+            return {}
         read = (HashReader(kept=1).read_all(blocks_of(pairs)) for pairs in learned)
-        train = [x.hashes for name, x in self.splits.items() if name == "train"]
-        train += [x.hashes for x in read]
+        train = [self.splits["train"].hashes, *(x.hashes for x in read)]
         pairs = np.concatenate([text.pairs for text in train])
         sources = np.concatenate([text.source for text in train])
         others = {name: x.hashes for name, x in self.splits.items() if name != "train"}
