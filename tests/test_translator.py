@@ -15,8 +15,9 @@ from keras_luong.special_ids import BOS_ID, PAD_ID
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.mark.parametrize("search", [None, kl.GreedySearch(50)])
-@pytest.mark.parametrize("batch_size", [1, 2, 100])
+@pytest.mark.parametrize(
+    "search, batch_size", [(None, 1), (None, 100), (kl.GreedySearch(50), 2)]
+)
 def test_any_order_any_batch_size(search, batch_size):
     sources = ["three", "one two three four", "two one", "", "four four", "one"]
     said = texts_of(make(search).translate(sources, batch_size=batch_size))
@@ -379,7 +380,7 @@ def test_xla_compiles_for_few_sizes():
     assert sizes == [16, 16, 32, 32, 64, 128]
 
 
-@pytest.mark.parametrize("window", [1, 2, 100])
+@pytest.mark.parametrize("window", [2, 100])
 def test_a_stream_says_the_same_and_reads_no_further_than_its_window(window):
     sources = ["three", "one two three four", "", "two one", "one"]
     taken = []
