@@ -10,7 +10,6 @@ from small_translator import untraced, word_translator
 
 import keras_luong as kl
 from keras_luong.decoding.beam import _power_of_two
-from keras_luong.special_ids import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -145,27 +144,6 @@ def test_what_tokenizers_may_be():
     ):
         translator = kl.Translator(CopyModel(), tokenizers)
         assert (translator.source_tokenizer, translator.target_tokenizer) == expected
-
-
-def test_a_real_model_with_sentencepiece(pieces):
-    """Whoever else is in the batch; scores are its log-probabilities and penalty."""
-    sources = ["", "is", b"\xff house the u the v"]
-    together = pieces.translate(sources, batch_size=5)
-    for text, translation in zip(sources[1:], together[1:], strict=True):
-        (alone,) = pieces.translate([text])
-        assert alone.text == translation.text and alone.tokens == translation.tokens
-        assert alone.score == pytest.approx(translation.score, abs=1e-5)
-        np.testing.assert_allclose(alone.alignment, translation.alignment, atol=1e-5)
-        np.testing.assert_allclose(alone.alignment.sum(1), 1.0, atol=1e-5)
-    ids = pieces.graph.read(tf.constant(["is"])).ids.numpy()
-    hypotheses = pieces.search(pieces.model, ids)
-    length = int(hypotheses.lengths[0, 0])
-    best = hypotheses.ids[0, 0, :length].numpy()
-    logits = pieces.model({"source": ids, "target": np.array([[BOS_ID, *best[:-1]]])})
-    log_probs = tf.nn.log_softmax(logits)[0].numpy()[np.arange(length), best]
-    score = log_probs.sum() / ((5 + length) / 6) ** 0.6
-    assert together[1].score == pytest.approx(score, abs=1e-4)
-    assert PAD_ID not in best
 
 
 WORDS = kl.WordTokenizer(SOURCE_WORDS)
