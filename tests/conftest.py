@@ -1,5 +1,9 @@
-"""What holds for every test: the same seeds, a quiet TensorFlow, and two seconds."""
+"""What holds for every test: the same seeds, a quiet TensorFlow, and two seconds.
 
+Keras is imported in functions: the process that only hands cases to others needs none.
+"""
+
+import gc
 import os
 import random
 import zlib
@@ -8,13 +12,7 @@ from types import SimpleNamespace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import keras
-import numpy as np
 import pytest
-from hypothesis import settings
-
-settings.register_profile("untimed", deadline=None)  # machines are slow at times
-settings.load_profile("untimed")
 
 #: Seconds that a case may take, and its own setup, unless it is marked slow; on a
 #: machine that counts as fast as the one where `_slowness` is 1.
@@ -87,6 +85,14 @@ def pytest_configure(config):
 
     Graphs run as they are made, but in slow tests: to optimize them takes longer.
     """
+    if config.getoption("numprocesses", None):
+        return  # its workers run the tests
+    gc.disable()  # what is imported is there to stay
+    import keras
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)  # machines are slow at times
+    settings.load_profile("untimed")
     if keras.backend.backend() != "tensorflow":
         return
     if not config.getoption("no_budget"):
@@ -121,8 +127,16 @@ def _slowness(seconds):
     return max(1.0, (process_time() - start) / 0.1)
 
 
+def pytest_collection_finish():
+    """Garbage is looked for in what the tests make alone."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(config, items):
     """Leaves out what is not of the tenth, and skips TensorFlow's on other backends."""
+    import keras
+
     tenth = config.getoption("tenth")
     if tenth is not None:
         other = [x for x in items if zlib.crc32(x.nodeid.encode()) % 10 != tenth]
@@ -143,12 +157,17 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True, scope="module")
 def seeded_module():
     """Modules' own fixtures come before what each test starts from."""
+    import keras
+
     keras.utils.set_random_seed(0)
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     """But TensorFlow's own, whose seeding forgets how every function was optimized."""
+    import keras
+    import numpy as np
+
     random.seed(0)
     np.random.seed(0)
     yield
@@ -187,6 +206,7 @@ def made_once(tmp_path_factory):
 @pytest.fixture(scope="session")
 def pieces():
     """A translator with SentencePiece, the best two of three hypotheses."""
+    import keras
     from small_translator import sentencepiece_translator
 
     keras.utils.set_random_seed(0)  # the same one in every process

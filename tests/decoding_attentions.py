@@ -11,7 +11,7 @@ from keras_luong.models.bahdanau import BahdanauDecoderCell
 from keras_luong.models.cho import ChoDecoderCell
 from keras_luong.models.gnmt import GNMTDecoderCell
 
-UNITS, WIDTH, STEPS, POSITIONS = 4, 3, 5, 6
+UNITS, WIDTH, STEPS, POSITIONS = 4, 3, 3, 5
 rng = np.random.default_rng(0)
 INPUTS = rng.normal(size=(2, STEPS, WIDTH)).astype("float32")
 MEMORY = rng.normal(size=(2, POSITIONS, UNITS)).astype("float32")

@@ -70,9 +70,9 @@ CASES = {
     if mode != "location" or kind not in NOT_OF_POSITIONS
 }
 FAST = [
-    *("global general", "global normed_concat", "global location", "global cosine"),
+    *("global general", "global normed_concat", "global location"),
     *("coverage concat", "local general", "monotonic general", "chunkwise scaled_dot"),
-    *("location-aware concat", "multi-head concat", "multi-head location"),
+    *("location-aware concat", "multi-head concat"),
 ]
 
 

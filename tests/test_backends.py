@@ -37,7 +37,7 @@ MODELS = {
 LAYERS = (
     "attention attention_call attention_properties cells decoder docstrings encoder "
     "feeding functional_equals_eager layer_inputs losses normalizers pointers "
-    "scores"
+    "quantization scores"
 ).split()
 
 # Trains each model, saves its weights, prints losses and what it says of a batch.

@@ -30,7 +30,7 @@ from keras_luong.special_ids import EOS_ID
 
 @pytest.mark.parametrize("wide", [True, False], ids=["exhaustive", "narrow"])
 @pytest.mark.parametrize(
-    "seed", [pytest.param(i, marks=[pytest.mark.slow] * (i > 15)) for i in range(90)]
+    "seed", [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
 )
 def test_finds_what_plain_python_finds(seed, wide):
     """Any search: its scores, lengths, limits, constraints, prefixes, phrases."""

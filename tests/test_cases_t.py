@@ -111,9 +111,3 @@ def test_t6_one_hypothesis_costs_no_more():
     """A wider pool would make this search longer."""
     assert BeamSearch(5).with_spares() == BeamSearch(5)
     assert BeamSearch(5, n_best=2).with_spares() == BeamSearch(5, n_best=5)
-
-
-@pytest.mark.parametrize("text", ["", " \t\u3000"])
-def test_t9_an_empty_text_has_one_hypothesis(text, translator):
-    ((only,),) = translator.translate([text], n_best=True)
-    assert (only.text, only.score) == ("", 0.0)

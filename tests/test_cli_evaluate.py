@@ -196,11 +196,9 @@ class Noting:
 @pytest.mark.parametrize(
     "own, words, expected",
     [
-        ({}, ["--tag", "news"], "news"),
         ({"tag": "old"}, ["--tag", "news"], "news"),
         ({"tag": "old"}, [], "old"),
         ({"tag": "old"}, ["--data", "{data}"], None),
-        ({"tag": "old"}, ["--data", "{data}", "--tag", "old"], "old"),
         ({"tag": "old"}, ["--test", "{data}/val.en", "{data}/val.de"], None),
         ({}, ["--test", "{data}/val.en", "{data}/val.de", "--tag", "news"], "news"),
     ],

@@ -251,15 +251,17 @@ def test_the_first_states_are_zeros_and_a_cell_is_built_by_its_first_call():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("input_feeding", [True, False])
+@pytest.mark.parametrize(
+    "input_feeding", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "where", ["dropout", "output_dropout", "recurrent_dropout", "attention"]
 )
 def test_dropout_is_for_training(where, input_feeding):
-    options = {} if where == "attention" else {where: 0.3}
+    options = {} if where == "attention" else {where: 0.5}
     cell = fed(input_feeding=input_feeding, num_layers=2, **options)
     if where == "attention":
-        cell.attention.dropout = 0.3
+        cell.attention.dropout = 0.5
     decoder = kl.InputFeedingDecoder(cell)
     outputs = np.asarray(decoder(INPUTS, MEMORY))
     np.testing.assert_array_equal(decoder(INPUTS, MEMORY, training=False), outputs)
@@ -305,12 +307,12 @@ class _Positions(kl.LuongAttention):
 def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
     options = {"use_attentional_vector": False, "input_feeding": input_feeding}
     cell = kl.InputFeedingDecoderCell(UNITS, _Positions(), **options)
-    mask = np.array([[True] * STEPS, [False, True, False, True, False]])
+    mask = np.array([[True] * STEPS, [True, False, True]])
     outputs, *states = kl.InputFeedingDecoder(cell)(
         INPUTS, MEMORY, mask=mask, return_state=True
     )
     counted = np.asarray(outputs)[..., 0]  # the output is the context
-    np.testing.assert_array_equal(counted, [[0, 1, 2, 3, 4], [0, 0, 0, 1, 0]])
+    np.testing.assert_array_equal(counted, [[0, 1, 2], [0, 0, 1]])
     np.testing.assert_array_equal(states[-1], [[STEPS], [2]])
 
 

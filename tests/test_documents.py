@@ -36,8 +36,8 @@ ENDS = re.compile(r"\s(?:#|\||<|>|&&|;|&)(?:\s|$).*|[;)].*$")
 
 #: Pages whose examples take more than some seconds.
 SLOW = set(
-    "README alignments edge evaluation from_tfa_seq2seq going_on jax one_layer search "
-    "serving terminology training translator".split()
+    "README alignments edge evaluation from_tfa_seq2seq going_on jax one_layer "
+    "own-layers search serving terminology training translator".split()
 )
 
 

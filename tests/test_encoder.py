@@ -146,7 +146,7 @@ def test_dropout_is_for_training_and_one_mask_a_sequence(monkeypatch):
     close([trained], [x])
 
 
-@pytest.mark.parametrize("cell_type", CELL_TYPES)
+@pytest.mark.parametrize("cell_type", slow_but(CELL_TYPES, "gru", "layer_norm_lstm"))
 def test_recurrent_dropout_is_one_mask_a_sentence_and_direction(cell_type, monkeypatch):
     """As if each sentence had a recurrent kernel of its own, some rows of it zero."""
     options = {"bidirectional": True, "cell_type": cell_type, "recurrent_dropout": 0.5}

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from decoding_attentions import ATTENTIONS, CELLS, fed, several, wrapped
 from keras import ops
+from leave_slow import slow_but
 
 import keras_luong as kl
 from keras_luong import layers
@@ -341,11 +342,16 @@ def check_same(results, expected, like, tolerance=1e-5):
         np.testing.assert_allclose(x, y, atol=tolerance, rtol=1e-4, err_msg=f"{i}")
 
 
+#: Attentions alone are called both ways in test_attention_call.py.
+SLOW = [f"decoder {name}" for name in ATTENTIONS if name not in ("coverage", "local-p")]
+SLOW += ["decoder linear", "decoder context", "decoder wrapped", "decoder cumulative"]
+SLOW += [f"{name}, training=False" for name in FEEDINGS if name != "FreeRunning"]
+QUICK = {*CASES} - {*SLOW}
 #: Those that are traced: as a model, and in somebody's function, which AutoGraph reads.
 IN_GRAPHS = "attention with a causal mask", "bridge of each", "pointer generator"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, *QUICK))
 def test_w1_functional_models_and_eager_calls_are_the_same(name):
     call, model, batch = built(name)
     # Keras tells a model's outputs apart by identity.
@@ -458,7 +464,11 @@ def test_k8_keras_exports_a_file_that_litert_runs(name, tmp_path):
 
 def test_w1_every_public_layer_is_walked():
     """K1: and has a row in the summary of somebody's model."""
-    models = [built(name)[1] for name in CASES]
+    first = {}  # case of each kind of layer
+    for name, (make, *_) in reversed(CASES.items()):
+        for layer in keras.tree.flatten(make()):
+            first |= {type(x): name for x in layer._flatten_layers()}
+    models = [built(name)[1] for name in {*first.values()}]
     found = [x for model in models for x in model._flatten_layers(include_self=False)]
     for layer in {type(layer): layer for layer in found}.values():
         own = keras.Model()

@@ -141,7 +141,7 @@ def trained(name, chunk):
     return model, fit, logs
 
 
-@pytest.mark.parametrize("name", slow_but(MODELS, "tied", "masking"))
+@pytest.mark.parametrize("name", slow_but(MODELS, "tied"))
 def test_fitting_and_evaluating_are_what_keras_makes_of_it(name):
     one, other = trained(name, 40), trained(name, None)
     if scaled := name == "half":

@@ -23,7 +23,7 @@ from keras_luong.text.terminology import is_word_border, phrases_of, words_and_m
 from keras_luong.translation.graph import read_phrases
 
 AMBIGUOUS = ["", "u", "", "", " a", " ab", " b", "b", "a-"]
-QUICK = 15, 25, 32, 35
+QUICK = 15, 25, 32
 TEXTS = AMBIGUOUS, None, "| u||| a| b| c|d|e".split("|")
 
 

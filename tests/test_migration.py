@@ -144,7 +144,6 @@ QUICK = {
     "bahdanau_monotonic_normed": wrapped,
     "mixed_stack": wrapped,
     "bidirectional": own_cell,
-    "residual": own_cell,
 }
 
 

@@ -181,7 +181,7 @@ OWN_SCORES = {
 }
 
 
-@pytest.mark.parametrize("kind", slow_but(OWN_SCORES, "coverage", "heads", "another"))
+@pytest.mark.parametrize("kind", slow_but(OWN_SCORES, "coverage", "another"))
 def test_l5_a_score_of_ones_own_is_copied_and_saved(kind, tmp_path):
     make, signs = OWN_SCORES[kind]
     attention = make()

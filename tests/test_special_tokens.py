@@ -77,7 +77,7 @@ def test_no_maximum_length_counts_what_is_not_padding(ids):
         assert found.lengths[:, 0].numpy().tolist() == [16, 12]
 
 
-@some_cases
+@pytest.mark.parametrize("name", slow_but(CASES, "padding ends"))
 def test_as_wide_as_the_space_it_is_exhaustive(name):
     """And forced decoding of what it finds agrees with it."""
     ids, model, source = CASES[name], Captioner(), images(2)

@@ -85,7 +85,7 @@ def test_decode_stops_at_eos_and_drops_pad_and_bos(tokenizer):
     assert tokenizer.decode(np.concatenate(row[:3] + [[PAD_ID] * 3])).numpy() == b"dog"
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 1, 3), (0, 3), (2, 0), (2, 0, 3)])
+@pytest.mark.parametrize("shape", [(3,), (2, 1, 3), (0, 3), (2, 0)])
 def test_decode_takes_any_leading_shape(tokenizer, shape):
     ids = tf.fill(shape, UNK_ID)
     decode = tf.function(tokenizer.decode)

@@ -92,7 +92,7 @@ def reference(model, source, target, window):
 @pytest.mark.parametrize(
     "fields, window",
     [
-        ({}, 99),
+        pytest.param({}, 99, marks=pytest.mark.slow),
         ({"units": 5, "num_heads": 1, "num_layers": 2, "feedforward_units": 7}, 99),
         ({"num_layers": 2, "cache_length": 3}, 3),
         pytest.param({"num_layers": 2, "cache_length": 1}, 1, marks=pytest.mark.slow),

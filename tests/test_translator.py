@@ -10,13 +10,13 @@ from small_translator import untraced, word_translator
 
 import keras_luong as kl
 from keras_luong.decoding.beam import _power_of_two
-from keras_luong.special_ids import BOS_ID, PAD_ID
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.mark.parametrize("search", [None, kl.GreedySearch(50)])
-@pytest.mark.parametrize("batch_size", [1, 2, 100])
+@pytest.mark.parametrize(
+    "search, batch_size", [(None, 1), (None, 100), (kl.GreedySearch(50), 2)]
+)
 def test_any_order_any_batch_size(search, batch_size):
     sources = ["three", "one two three four", "two one", "", "four four", "one"]
     said = texts_of(make(search).translate(sources, batch_size=batch_size))
@@ -144,27 +144,6 @@ def test_what_tokenizers_may_be():
     ):
         translator = kl.Translator(CopyModel(), tokenizers)
         assert (translator.source_tokenizer, translator.target_tokenizer) == expected
-
-
-def test_a_real_model_with_sentencepiece(pieces):
-    """Whoever else is in the batch; scores are its log-probabilities and penalty."""
-    sources = ["", "is", b"\xff house the u the v"]
-    together = pieces.translate(sources, batch_size=5)
-    for text, translation in zip(sources[1:], together[1:], strict=True):
-        (alone,) = pieces.translate([text])
-        assert alone.text == translation.text and alone.tokens == translation.tokens
-        assert alone.score == pytest.approx(translation.score, abs=1e-5)
-        np.testing.assert_allclose(alone.alignment, translation.alignment, atol=1e-5)
-        np.testing.assert_allclose(alone.alignment.sum(1), 1.0, atol=1e-5)
-    ids = pieces.graph.read(tf.constant(["is"])).ids.numpy()
-    hypotheses = pieces.search(pieces.model, ids)
-    length = int(hypotheses.lengths[0, 0])
-    best = hypotheses.ids[0, 0, :length].numpy()
-    logits = pieces.model({"source": ids, "target": np.array([[BOS_ID, *best[:-1]]])})
-    log_probs = tf.nn.log_softmax(logits)[0].numpy()[np.arange(length), best]
-    score = log_probs.sum() / ((5 + length) / 6) ** 0.6
-    assert together[1].score == pytest.approx(score, abs=1e-4)
-    assert PAD_ID not in best
 
 
 WORDS = kl.WordTokenizer(SOURCE_WORDS)
@@ -379,7 +358,7 @@ def test_xla_compiles_for_few_sizes():
     assert sizes == [16, 16, 32, 32, 64, 128]
 
 
-@pytest.mark.parametrize("window", [1, 2, 100])
+@pytest.mark.parametrize("window", [2, 100])
 def test_a_stream_says_the_same_and_reads_no_further_than_its_window(window):
     sources = ["three", "one two three four", "", "two one", "one"]
     taken = []
