@@ -175,6 +175,14 @@ def test_residual_adds_each_layers_input(feeds):
     np.testing.assert_allclose(h[:, 0], new[0] + new[2] + new[4], atol=1e-6)
 
 
+def test_hard_attention_is_soft_in_training_alone():
+    cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention(hard=True))
+    decoder, options = kl.InputFeedingDecoder(cell), {"return_attention_scores": True}
+    for training in (False, True):
+        _, weights = decoder(INPUTS, MEMORY, training=training, **options)
+        assert np.isin(weights, [0.0, 1.0]).all() != training
+
+
 class Nested(keras.layers.Layer):
     """A user's cell, whose states are a nest."""
 
