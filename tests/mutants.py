@@ -83,13 +83,22 @@ def main() -> None:
             if failed:
                 sys.exit(f"the tests of {file} fail without any change")
             patience[file] = 20 + 4 * seconds
-        # 2. With each of the changes they ought to fail.
-        jobs = {pool.submit(run, m.file, m, patience[m.file]): m for m in mutants}
+        # 2. With each of the changes they ought to fail. Results that are there already
+        # are not found again.
+        before = read_results(args.results)
+        jobs = {
+            pool.submit(run, m.file, m, patience[m.file]): m
+            for m in mutants
+            if m._replace(code="") not in before
+        }
+        for mutant in mutants:
+            if (known := before.get(mutant._replace(code=""))) is not None:
+                killed[mutant.file].append(known)
         for job in concurrent.futures.as_completed(jobs):
             mutant, (failed, _) = jobs[job], job.result()
             killed[mutant.file].append(failed)
             if args.results:
-                line = {**mutant._asdict(), "code": None, "killed": failed}
+                line = {**mutant._asdict(), "code": "", "killed": failed}
                 with open(args.results, "a") as results:
                     results.write(json.dumps(line) + "\n")
             if not failed:
@@ -101,6 +110,16 @@ def main() -> None:
     print(f"| all | {len(results)} | {sum(results)} ({100 * mean(results):.0f}%) |")
     for folder in folders:
         shutil.rmtree(folder)
+
+
+def read_results(path):
+    """What `--results` has already: `Mutant` without code → whether it was killed."""
+    if path is None or not Path(path).exists():
+        return {}
+    lines = map(json.loads, Path(path).read_text("utf-8").splitlines())
+    return {
+        Mutant(**{x: line[x] for x in Mutant._fields}): line["killed"] for line in lines
+    }
 
 
 def draw(files, count, seed, equivalent):
@@ -207,7 +226,9 @@ def run_tests(folder, tests):
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
     paths = [path for name in tests for path in sorted(glob.glob(f"tests/{name}.py"))]
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-budget"]
+    # What has failed for another mutant comes first.
+    options = ["-x", "-q", "--failed-first", "-o", f"cache_dir={folder}/.cache"]
+    options.append("--no-budget")
     os._exit(pytest.main([*options, *paths]))
 
 
@@ -223,7 +244,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mutants", type=int, default=400, help="how many at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--results", help="a file to which a line of JSON each goes")
+    parser.add_argument(
+        "--results", help="a file of a line of JSON each, to which more is added"
+    )
     return parser.parse_args()
 
 

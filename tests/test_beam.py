@@ -120,6 +120,19 @@ def one_way(source, spoken):
     return log_of({EOS_ID: 1.0} if spoken else {4: 1.0})
 
 
+@pytest.mark.parametrize(
+    ("search", "model", "prefix"),
+    [
+        (GreedySearch(5), ScriptModel(short_or_long), []),  # ends at once
+        (SEARCHES["coverage"], TableModel(5, vocabulary=8), [[[4]]]),
+    ],
+)
+def test_filled_up_for_xla_it_finds_the_same(search, model, prefix, monkeypatch):
+    monkeypatch.setattr(tf, "function", lambda function, **_: function)
+    given = model, *map(tf.constant, [[[7, 9, 3]], *prefix])
+    assert_equal(compiled_search(search, *given), search(*given), 1e-5)
+
+
 LONG_ONE = [4, 5, 5, 5, 3]
 
 
@@ -175,6 +188,11 @@ def test_first_stops_once_as_many_have_ended_as_the_beam_is_wide():
 def test_limits_may_be_relative_to_each_source_alone(search, lengths):
     found = search(ScriptModel(never_ends), [[5, 6, 7, 3], [3, 0, 0, 0]])
     assert found.lengths[:, 0].numpy().tolist() == lengths
+
+
+def test_a_prefix_of_one_token_leaves_room_for_another():
+    found = BeamSearch(1, 1, 1)(ScriptModel(one_way), [[7]], tf.constant([[4]]))
+    assert found.ids.numpy().tolist() == [[[4, 3]]]
 
 
 def long_or_short(source, spoken):
@@ -252,22 +270,26 @@ def test_a_model_whose_shapes_are_unknown():
 
 
 class ShortIsGood:
+    """Whatever the probability, were it 0."""
+
     def score(self, log_probs, lengths):
-        return log_probs - 100.0 * tf.cast(lengths, tf.float32)
+        return tf.zeros_like(log_probs) - tf.cast(lengths, tf.float32)
 
     def bound(self, log_probs, limits):
-        return log_probs - 100.0
+        return tf.zeros_like(log_probs) - 1.0
 
 
 def test_a_penalty_may_be_ones_own_an_object_or_a_number():
     model = TableModel(11, vocabulary=6)
     found = BeamSearch(6, 1, 6, ShortIsGood())(model, SOURCES)
     assert found.ids[:, 0, 0].numpy().tolist() == [EOS_ID] * 3
-    np.testing.assert_allclose(found.scores, found.log_probs - 100, 1e-6)
+    np.testing.assert_array_equal(found.scores, [[-1.0]] * 3)
+    assert np.isfinite(found.log_probs).all()
     object_of = penalties.length_penalty_of
     assert object_of(np.float32(0.5)) == penalties.GNMTLengthPenalty(0.5)
     assert object_of(own := ShortIsGood()) is own
     assert penalties.coverage_penalty_of(0) is None
+    assert penalties.AverageLengthPenalty().alpha == 1
 
 
 @pytest.mark.parametrize(
@@ -348,10 +370,13 @@ def test_a_search_survives_a_file_with_numbers_of_any_type():
     length = penalties.AverageLengthPenalty(0.7)
     coverage = penalties.SummaryCoveragePenalty(2.0)
     search = BeamSearch(np.int64(4), 2, None, length, coverage, forbidden=[1])
-    search = dataclasses.replace(search, **numbers)
+    search = dataclasses.replace(search, early_stopping="first", **numbers)
     again = BeamSearch(**json.loads(json.dumps(dataclasses.asdict(search))))
     assert again == search and hash(again) == hash(search)
     assert (again.max_length_ratio, again.min_length_ratio) == (1.5, 0.5)
+    first = "beam_width=5, n_best=1, max_length=100, length_penalty=0.0, "
+    assert repr(BeamSearch(bos_id=7)).startswith(f"BeamSearch({first}")
+    assert repr(BeamSearch(bos_id=7)).endswith("compact=True, bos_id=7)")
 
 
 def sorted_sums(logits, offsets, banned):

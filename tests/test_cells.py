@@ -113,7 +113,8 @@ def test_the_config_of_the_vector_has_all_options():
     layer = kl.AttentionalVector(3, "relu", True, **kernel, **bias, **constraints)
     again = kl.AttentionalVector.from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
-    again(normal(2, 4, 2), normal(2, 4, 3))
+    assert again(normal(2, 4, 2), normal(2, 4, 3)).shape == (2, 4, 3)
+    assert again.compute_output_shape((2, 4, 2), (2, 4, 3)) == (2, 4, 3)
     assert len(again.losses) == 2
     assert isinstance(again.kernel.constraint, keras.constraints.NonNeg)
     assert isinstance(again.bias.constraint, keras.constraints.UnitNorm)
@@ -166,12 +167,20 @@ def test_a_model_equals_the_reference(activation, bias, vector, emits, feeds, dt
     np.testing.assert_allclose(logits, expected, atol=tolerance)
 
 
-def test_residual_adds_each_layers_input():
-    cell = kl.InputFeedingDecoderCell(4, None, num_layers=3, residual=True)
-    cell.build((None, None, WIDTH), (None, None, 2))
-    states = cell.initial_states((2, 1))
-    h, new, _ = cell(INPUTS[:, :1], states, cell.prepare(ops.array(MEMORY)))
-    np.testing.assert_allclose(h, new[0] + new[2] + new[4], atol=1e-6)
+@pytest.mark.parametrize("feeds", [True, False])
+def test_residual_adds_each_layers_input(feeds):
+    options = {"num_layers": 3, "residual": True, "input_feeding": feeds}
+    decoder = kl.InputFeedingDecoder(kl.InputFeedingDecoderCell(4, None, **options))
+    h, *new = decoder(INPUTS[:, :1], MEMORY, return_state=True)
+    np.testing.assert_allclose(h[:, 0], new[0] + new[2] + new[4], atol=1e-6)
+
+
+def test_hard_attention_is_soft_in_training_alone():
+    cell = kl.InputFeedingDecoderCell(4, kl.LuongAttention(hard=True))
+    decoder, options = kl.InputFeedingDecoder(cell), {"return_attention_scores": True}
+    for training in (False, True):
+        _, weights = decoder(INPUTS, MEMORY, training=training, **options)
+        assert np.isin(weights, [0.0, 1.0]).all() != training
 
 
 class Nested(keras.layers.Layer):

@@ -234,13 +234,19 @@ def test_shapes_and_dtypes_are_known_before_weights_are(name, dtype):
     found = cell(INPUTS[:, :1], given, prepared)
     assert step == keras.tree.map_structure(lambda x: tuple(x.shape), found)
     assert step == cell.compute_output_shape((2, 1, WIDTH), None, shapes)
+    shapes = keras.tree.map_structure(lambda x: x.shape, prepared)
+    assert step == fresh.compute_output_shape((2, 1, WIDTH), None, shapes)
+    spec = cell.compute_output_spec(INPUTS[:, :1], given, prepared)
+    assert step == keras.tree.map_structure(lambda x: x.shape, spec)
     again = type(cell).from_config(cell.get_config())
     assert again.get_config() == cell.get_config()
 
 
 def test_the_first_states_are_zeros_and_a_cell_is_built_by_its_first_call():
     cell = fed(None, num_layers=2, cell_type="gru")
-    states, memory = cell.initial_states((2, 1)), cell.prepare(ops.array(MEMORY))
+    memory, states = cell.start(ops.array(MEMORY))
+    shapes = keras.tree.map_structure(lambda x: getattr(x, "shape", None), memory)
+    assert cell.compute_output_shape((2, 1, WIDTH), None, shapes)[2][2] == POSITIONS
     for state, shape in zip(states, [(2, 1, UNITS)] * 3 + [(2, 1, 1)], strict=True):
         np.testing.assert_array_equal(state, np.zeros(shape))
     output, (_, h, *_), weights = cell(INPUTS[:, :1], states, memory)

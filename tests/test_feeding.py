@@ -227,6 +227,8 @@ def test_custom_feeding_runs_on_without_a_teacher():
     with pytest.raises(ValueError, match="at most 4 steps"):
         decoder(np.zeros((2, 5, WIDTH)), MEMORY)
     decoder(VALUES, MEMORY)
+    unknown = keras.Input((None, WIDTH)), keras.Input((None, UNITS))
+    assert decoder(*unknown).shape == (None, 4, WIDTH)
 
 
 def test_rate_0_is_teacher_forcing_and_rate_1_free_running():

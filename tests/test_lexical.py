@@ -11,7 +11,15 @@ from random import Random
 import numpy as np
 import pytest
 import tensorflow as tf
-from brute_force import SOURCES, TableModel, constraints, missing, padded
+from brute_force import (
+    SOURCES,
+    ScriptModel,
+    TableModel,
+    constraints,
+    log_of,
+    missing,
+    padded,
+)
 from small_translator import sentencepiece_translator
 
 import keras_luong as kl
@@ -110,6 +118,28 @@ def test_what_is_forbidden_stays_so():
     found = BeamSearch(3, 1, 6, forbidden=(4,))(model, SOURCES, constraints=must)
     for tokens in found.ids[:, 0].numpy().tolist():
         assert 5 in tokens and 4 not in tokens
+
+
+def a_or_b(source, spoken):
+    if not spoken:
+        return log_of({3: 0.5, 5: 0.1, 6: 0.4}, 7)
+    return log_of({3 if 5 in spoken else 6: 1.0}, 7)
+
+
+@pytest.mark.parametrize(
+    ("search", "phrase", "expected"),
+    [
+        # " a" without a space, where that alone is possible.
+        (BeamSearch(1, 1, 3), (4,), [[5, 3]]),
+        # Where none has the phrase, the best without it; where one has, no others.
+        (BeamSearch(3, 1, 1), (6, 4), [[6]]),
+        (BeamSearch(3, 2, 2), (4,), [[5, 3], [0, 0]]),
+    ],
+)
+def test_phrases_by_hand(search, phrase, expected):
+    must = constraints([[phrase]], ["", "u", "", "", " a", "a", " b"])
+    found = search(ScriptModel(a_or_b, 7), [[7]], constraints=must)
+    assert found.ids[0].numpy().tolist() == expected
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 1, 1), (3, 1, 1, 1)])
