@@ -12,6 +12,7 @@ import inspect
 import io
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -175,6 +176,11 @@ def named(path):
     """What a path of the reference leads to."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
+
+
+def test_the_page_of_the_commands_is_their_help():
+    script = runpy.run_path(str(ROOT / "docs" / "site" / "command_line.py"))
+    assert script["PAGE"].read_text("utf-8") == script["written"](), "make reference"
 
 
 def test_the_messages_are_the_librarys():
