@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from keras_luong.cli.command_line import COMMANDS, _all_commands, _command
 from keras_luong.cli.errors import PROG
 
 PAGE = Path(__file__).parents[1] / "reference" / "command_line.md"
+OPTION = re.compile(r"(`[^`]*`)|--\w+(=\w+)?")
 BEGINNING = """# Command line
 
 <!-- Written by `make reference` of the commands' help: change that instead. -->"""
@@ -45,7 +47,12 @@ def written() -> str:
 
 def wrapped(text: str) -> str:
     """A paragraph in lines of 88 columns."""
-    return textwrap.fill(text, 88, break_on_hyphens=False)
+    return textwrap.fill(marked(text), 88, break_on_hyphens=False)
+
+
+def marked(text: str) -> str:
+    """A text whose options are code; what is code stays so."""
+    return OPTION.sub(lambda found: found[1] or f"`{found[0]}`", text)
 
 
 def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -68,7 +75,7 @@ def typed(entry: HelpEntry) -> str:
 
 def meaning(entry: HelpEntry) -> str:
     """What an option is for, its choices and its default."""
-    text = entry.description.primary_renderable.plain.replace("|", r"\|")
+    text = marked(entry.description.primary_renderable.plain.replace("|", r"\|"))
     if entry.choices:
         text += f" Choices: {', '.join(f'`{x}`' for x in entry.choices)}."
     if entry.required:

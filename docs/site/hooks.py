@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
 INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
+FUNCTION = re.compile(r"<mi>[a-z]{2,}</mi>(?=<mi>|<msub>)")  # the exp of exp u
 INCLUDE = re.compile(r"<!-- include: (\S+) -->")
 
 
@@ -35,7 +36,8 @@ def included(name: str) -> str:
 
 def mathml(latex: str, display: str) -> str:
     """An equation as MathML, on one line, which Markdown leaves alone."""
-    return latex2mathml.converter.convert(" ".join(latex.split()), display=display)
+    made = latex2mathml.converter.convert(" ".join(latex.split()), display=display)
+    return FUNCTION.sub(r'\g<0><mspace width="0.167em" />', made)
 
 
 def outside(found: re.Match[str], here: str, repo_url: str | None) -> str:
