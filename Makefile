@@ -5,7 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo web-demo test fast slow tenth mutants test-jax lint docs dist clean
+.PHONY: demo web-demo test fast slow tenth mutants test-jax lint reference docs dist \
+	clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -59,6 +60,10 @@ lint: .venv/installed
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file export/edge/pyproject.toml export/edge/keras_luong_edge
+
+# The page of the commands, from what their help says.
+reference: .venv/installed
+	$(BIN)/python docs/site/command_line.py
 
 # The site, into site/: a warning is an error. What it needs is not among `dev`.
 docs: export NO_MKDOCS_2_WARNING = 1

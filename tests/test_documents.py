@@ -12,6 +12,7 @@ import io
 import json
 import pkgutil
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -168,6 +169,11 @@ def test_the_reference_has_public_names_and_what_pages_import():
     members = re.findall(r"^::: (\S+)\n(?: .*\n)*? +members: \[(.*)\]$", text, re.M)
     for path, names in members:
         assert all(hasattr(pkgutil.resolve_name(path), x) for x in names.split(", "))
+
+
+def test_the_page_of_the_commands_is_their_help():
+    script = runpy.run_path(str(ROOT / "docs" / "site" / "command_line.py"))
+    assert script["PAGE"].read_text("utf-8") == script["written"](), "make reference"
 
 
 def test_the_messages_are_the_librarys():

@@ -1,4 +1,4 @@
-"""What the site does beside MkDocs: equations, links to source files, help texts.
+"""What the site does beside MkDocs: equations, links to source files.
 
 Equations are written as GitHub reads them, in blocks of `math` and as $`x`$, and become
 MathML, which browsers draw without a script.
@@ -6,11 +6,8 @@ MathML, which browsers draw without a script.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import posixpath
 import re
-import sys
 from pathlib import Path
 
 import latex2mathml.converter
@@ -19,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
 INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
+FUNCTION = re.compile(r"<mi>[a-z]{2,}</mi>(?=<mi>|<msub>)")  # the exp of exp u
 INCLUDE = re.compile(r"<!-- include: (\S+) -->")
-HELP = re.compile(r"<!-- help: (\w+) -->")
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -28,7 +25,6 @@ def on_page_markdown(markdown, page, config, files):
     markdown = INCLUDE.sub(lambda found: included(found[1]), markdown)
     markdown = MATH_BLOCK.sub(lambda found: mathml(found[1], "block"), markdown)
     markdown = INLINE_MATH.sub(lambda found: mathml(found[1], "inline"), markdown)
-    markdown = HELP.sub(lambda found: f"```text\n{command_help(found[1])}```", markdown)
     here = posixpath.dirname(page.file.src_uri)
     return LINK.sub(lambda found: outside(found, here, config.repo_url), markdown)
 
@@ -40,7 +36,8 @@ def included(name: str) -> str:
 
 def mathml(latex: str, display: str) -> str:
     """An equation as MathML, on one line, which Markdown leaves alone."""
-    return latex2mathml.converter.convert(" ".join(latex.split()), display=display)
+    made = latex2mathml.converter.convert(" ".join(latex.split()), display=display)
+    return FUNCTION.sub(r'\g<0><mspace width="0.167em" />', made)
 
 
 def outside(found: re.Match[str], here: str, repo_url: str | None) -> str:
@@ -57,13 +54,3 @@ def outside(found: re.Match[str], here: str, repo_url: str | None) -> str:
         raise FileNotFoundError(f"a link of {here or 'docs'} leads nowhere: {link}")
     name = f"`{text}`" if "/" in text or text.endswith(".py") else text
     return f"[{text}]({repo_url.rstrip('/')}/blob/main/{path})" if repo_url else name
-
-
-def command_help(command: str) -> str:
-    """What `keras-luong COMMAND --help` prints."""
-    sys.path.insert(0, str(ROOT))
-    from keras_luong.cli.command_line import parse
-
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        parse([command, "--help=all"] if command != "all" else ["--help"])
-    return said.getvalue()
