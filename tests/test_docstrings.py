@@ -44,7 +44,9 @@ SLOW = {
         "runs.train.train runs.validation.TranslationEvaluation "
         "text.corpora.TfdsCorpus text.terminology.Terminology "
         "export.tflite.export_tflite translation.translator.Translator.translate "
-        "translation.translator.Translator.stream"
+        "translation.translator.Translator.stream text.batches.evaluation_batches "
+        "decoding.lexical.Constraints decoding.generate.SequenceGenerator "
+        "runs.load_save.load_ensemble"
     ).split()
 }
 
