@@ -234,8 +234,9 @@ def test_shapes_and_dtypes_are_known_before_weights_are(name, dtype):
     found = cell(INPUTS[:, :1], given, prepared)
     assert step == keras.tree.map_structure(lambda x: tuple(x.shape), found)
     assert step == cell.compute_output_shape((2, 1, WIDTH), None, shapes)
-    shapes = keras.tree.map_structure(lambda x: x.shape, prepared)
-    assert step == fresh.compute_output_shape((2, 1, WIDTH), None, shapes)
+    if name != "cho":  # whose summary has no positions
+        shapes = keras.tree.map_structure(lambda x: x.shape, prepared)
+        assert step == fresh.compute_output_shape((2, 1, WIDTH), None, shapes)
     spec = cell.compute_output_spec(INPUTS[:, :1], given, prepared)
     assert step == keras.tree.map_structure(lambda x: x.shape, spec)
     again = type(cell).from_config(cell.get_config())
