@@ -39,6 +39,11 @@ def network():
     return kl.PointerNetwork(fed())
 
 
+class Alone(kl.Score):
+    def call(self, query, key):
+        return query + key
+
+
 # --- options
 
 
@@ -91,6 +96,7 @@ WRONG_VALUES = [
 ]
 WRONG_TYPES = [
     ("one of.*Received: 3", lambda: LUONG(score_mode=3)),
+    (r"must take project.*: def call\(query, key\)", lambda: LUONG(Alone())),
     ("'0.1'", lambda: LUONG(dropout="0.1")),
     ("units.*'8'", lambda: LUONG(units="8")),
     ("hard.*1", lambda: LUONG(hard=1)),
@@ -184,7 +190,7 @@ NOT_FITTING = {
         "Target length.*inputs: 4, mask: 5": {"mask": (2, 5)},
         r"Axis 1 of initial_state\[0\] must be 4": {"initial_state": [(2, 9)] * 2},
         "Expected 2 initial states.*Received: 1": {"initial_state": [(2, 4)]},
-        "memory must be one tensor.*a list of 2": {"memory": [(2, 5, 6)] * 2},
+        "memory must be one tensor.*a list of 2 .pass": {"memory": [(2, 5, 6)] * 2},
     },
     "two sources": {
         "memory must be a list of 2.*one tensor": {"memory": (2, 6, 4)},

@@ -76,7 +76,9 @@ def test_each_column_has_a_scale_by_hand():
     attention = LuongAttention("general")
     attention.build((None, None, 2), (None, None, 3))
     attention.score.kernel.assign([[127.0, 0.25, 0.0], [-63.0, 1.0, 0.0]])
+    unbuilt = LuongAttention(attention.score)  # which goes along once it is built
     attention.quantize("int8")
+    assert unbuilt.quantization_mode is None
     stored, scale = attention.score.weights
     np.testing.assert_array_equal(stored, [[127, 32, 0], [-63, 127, 0]])
     np.testing.assert_allclose(scale[:2], [1, 127], rtol=1e-5)

@@ -359,23 +359,26 @@ def test_random_numbers_are_never_drawn_again():
         np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
 
 
-def test_shapes_may_be_dynamic():
+@pytest.mark.parametrize("scan", [plain_scan, fast_scan])
+def test_shapes_may_be_dynamic(scan):
+    """Of the last output, too."""
 
     def step(x, states, constants, project):
-        return (project(constants, x),), states
+        weight, source = constants
+        return (project(weight, x), x[:, :1] * source), states
 
-    weight = keras.ops.ones((WIDTH, 2))
+    specs = [tf.TensorSpec(shape) for shape in ([None, None, WIDTH], [None])]
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, WIDTH])], autograph=False)
-    def dynamic(inputs):
+    @tf.function(input_signature=specs, autograph=False)
+    def dynamic(inputs, source):
         start = tf.zeros([tf.shape(inputs)[1], 1])
-        (y,), _ = fast_scan(step, inputs, [start], weight)
-        return y
+        return scan(step, inputs, [start], (ops.ones((WIDTH, 2)), source))[0]
 
     for shape in ((3, 2, WIDTH), (5, 1, WIDTH)):
         x = np.random.default_rng(0).normal(size=shape).astype("float32")
-        expected = np.repeat(x.sum(-1, keepdims=True), 2, -1)
-        np.testing.assert_allclose(dynamic(x), expected, atol=1e-5)
+        expected = np.repeat(x.sum(-1, keepdims=True), 2, -1), x[..., :1] * [1, 2, 3]
+        for y, right in zip(dynamic(x, [1.0, 2.0, 3.0]), expected, strict=True):
+            np.testing.assert_allclose(y, right, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -60,11 +60,13 @@ def test_scores_by_hand(name):
     assert score.compute_output_shape(QUERY.shape, KEY.shape) == (1, 2, 3)
 
 
-def test_cosine_of_a_zero_vector_is_zero():
+def test_cosine_of_a_zero_vector_is_zero_and_of_a_short_one_as_of_a_long_one():
     score = make_score("cosine")
     for query, key in ((0 * QUERY, KEY), (QUERY, 0 * KEY)):
         found = score(query, score.prepare(key))
         np.testing.assert_array_equal(found, np.zeros((1, 2, 3)))
+    found = score(0.1 * QUERY, score.prepare(0.1 * KEY))
+    np.testing.assert_allclose(found, [DOT / NORMS], atol=1e-6)
 
 
 #: Units, and the shapes of weights for queries of 8 and keys of 6.
@@ -72,7 +74,7 @@ SHAPES = {
     "general": (3, [(8, 6)]),
     "scaled_general": (3, [(8, 6), ()]),
     "concat": (None, [(8, 8), (6, 8), (8,)]),
-    "normed_concat": (3, [(8, 3), (6, 3), (3,), (), (3,)]),
+    "normed_concat": (None, [(8, 8), (6, 8), (8,), (), (8,)]),
     "location": (3, [(8, 6)]),
     "reduced_rank": (None, [(8, 3), (6, 3)]),
 }
@@ -86,7 +88,7 @@ def test_weights_have_the_documented_shapes_and_first_values(name):
     first, *others = (np.asarray(w)[:3, :3] for w in score.weights if w.ndim == 2)
     assert all(np.abs(first - other).max() > 0.01 for other in others)
     if name == "normed_concat":
-        np.testing.assert_allclose(score.gain, 3**-0.5, rtol=1e-6)
+        np.testing.assert_allclose(score.gain, 8**-0.5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SCORES)

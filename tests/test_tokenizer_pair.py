@@ -356,19 +356,24 @@ def test_pair_of_two_kinds(pieces, tmp_path):
 
 
 def test_limit_samples_evenly_and_deterministically():
-    words = [f"w{i:04d}" for i in range(2000)]
+    words, others = ([f"{x}{i:04d}" for i in range(2000)] for x in "wx")
 
     def train(**options):
-        return TokenizerPair.train(pairs_dataset(words, words), "word", **options)
+        return TokenizerPair.train(pairs_dataset(words, others), "word", **options)
 
     kept = train(limit=200).source.words
     assert len(kept) == 200
-    assert train(limit=200).target.words == kept
+    assert train(limit=200).target.words == [x.replace("w", "x") for x in kept]
     assert train(limit=200, seed=1).source.words != kept
     quarters = np.histogram([int(word[1:]) for word in kept], bins=4, range=(0, 2000))
     assert quarters[0].min() > 25  # expected 50; below 25 once in a million
     for enough in (2000, None):
         assert sorted(train(limit=enough).source.words) == words
+    two = pairs_dataset(["a", "b"], ["c", "d"])
+    assert {tokenizers.sample_sides(two, 1, seed)[0][0] for seed in range(9)} == {
+        b"a",
+        b"b",
+    }
 
 
 def test_no_limit_takes_every_pair():
