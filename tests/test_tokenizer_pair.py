@@ -411,7 +411,8 @@ def test_pair_with_missing_or_damaged_files_is_refused(tmp_path):
     manifest = (tmp_path / "tokenizer.json").read_text()
     assert json.loads(manifest)["shared"]
     infinite = manifest.replace('"vocab_size": 6', '"vocab_size": 1e999')
-    for text in ("", "{", "[]", "{}", '{"shared": true}', "[" * 100_000, infinite):
+    changed = infinite, manifest.replace("source.txt", "x/source.txt")
+    for text in ("", "{", "[]", "{}", '{"shared": true}', "[" * 100_000, *changed):
         assert text != manifest
         (tmp_path / "tokenizer.json").write_text(text)
         with pytest.raises(ValueError, match=r"tokenizer\.json is damaged"):
