@@ -125,6 +125,7 @@ def test_mistakes(folder, tmp_path, capsys):
         ([tmp_path / "nowhere", *languages], "nowhere"),
         ([folder, *languages, "--write", tmp_path / "there"], "must be new"),
         ([folder, *languages, "--keep", "typos"], "typos"),
+        ([folder, *languages, "--keep", "copy"], "keep is for --write"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(["check", *map(str, words)])

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+from commands import run_checked
 from commands import run_checked as run
 from small_training import write_corpus
 from small_translator import word_translator, written_run
@@ -380,3 +381,10 @@ class TestTune:
         search, names = read_record(path)["search"], "beam_width length_penalty n_best"
         assert tuple(search[name] for name in names.split()) == best
         assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
+
+
+def test_a_table_is_not_scored_as_lines(tmp_path, tiny_run):
+    (tmp_path / "memory.tmx").write_text("<tmx></tmx>\n")
+    words = [tiny_run.run.path, "--test", *[tmp_path / "memory.tmx"] * 2]
+    with pytest.raises(ValueError, match="--test must be lines .* --data .*memory.tmx"):
+        run_checked("evaluate", *words)

@@ -381,7 +381,7 @@ def test_repeats_are_found_across_blocks_and_after_mending():
         ("fÃ¼r", "für"),
         ("Itâ€™s Â«ouiÂ»", "It’s «oui»"),
         ("a&nbsp;b &lt; c&#10;d", "a b < c d"),
-        ("Hu\x07nd\x0c Katze", "Hund Katze"),
+        ("Hu\x07nd\x0c Katze \x01 Maus", "Hund Katze Maus"),
         ("\x93So\x94", "“So”"),
         ("für 5 €", "für 5 €"),
         ("lost \ufffd", "lost \ufffd"),

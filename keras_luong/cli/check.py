@@ -72,6 +72,8 @@ class CheckOptions(Options):
     def check_places(self) -> None:
         """Checks the paths, before TensorFlow is imported."""
         super().check_places()
+        if self.keep and self.write is None:
+            raise ValueError(f"keep is for --write. Received: keep={list(self.keep)}")
         if self.data != EMBEDDED:
             find_corpus_files(self.data, self.source, self.target)
 
@@ -101,9 +103,9 @@ def run(options: CheckOptions) -> None:
         about = {**as_json(corpus, found), "written": written}
         print(json.dumps(about, ensure_ascii=False, indent=2))
     elif written:
-        of, left = train.fingerprint.pairs, written.pop("left")
-        mended = f", {written.pop('mended'):,} of them mended"
-        print(f"\n{options.write}: {left:,} of {of:,} training pairs{mended}")
+        left, mended = written.pop("left"), written.pop("mended")
+        of = f"of {train.fingerprint.pairs:,} training pairs"
+        print(f"\n{options.write}: {left:,} {of}, {mended:,} of them mended")
         for name, number in written.items():
             print(f"  - {number:,} left out: {name}")
 

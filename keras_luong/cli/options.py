@@ -50,6 +50,11 @@ def _check_file(name: str, path: Path) -> None:
 def _check_text_file(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
     _check_file(name, path)
+    if form_of(path) is not None:
+        raise ValueError(
+            f"--{name} must be lines of plain text. Received a file of another form, "
+            f"as --data reads them: {path}"
+        )
     if path.is_file():
         next(read_raw_lines(path), None)
 

@@ -31,7 +31,7 @@ from keras_luong.training.strategies import (
 )
 
 #: Errors that say what to mend: the other machines end with them too.
-_MISTAKES = (ValueError, TypeError, OSError)
+_MISTAKES = (ValueError, TypeError, OSError, ImportError)
 
 
 class Told(NamedTuple):

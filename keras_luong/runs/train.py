@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from keras_luong.config.auto import Training
 from keras_luong.files import remove
+from keras_luong.progress import telling
 from keras_luong.runs.callbacks import (
     EpochBar,
     TellCompiling,
@@ -224,40 +226,17 @@ def fit_model(
         _tell_position(epoch, step)
     if len(history) < config.epochs:  # what is known is of other weights
         RunDirectory(run.path).results.unlink(missing_ok=True)
+    if epoch >= config.epochs:
+        return
     # 3. The batches of each epoch.
     counted = saved["corpus"]["train"]
-    shape = EpochShape(counted["passes"], counted["parts"])
     fixed = counted.get("batch_shapes")  # of runs that began on a GPU
     if fixed is not None:  # each replica has as many rows
         replicas = model.distribute_strategy.num_replicas_in_sync
         fixed = [BatchShape(-(-n // replicas) * replicas, s, t) for n, s, t in fixed]
-
     sizes = {"batch_tokens": batch_tokens, "max_length": config.max_length}
-    steps_of = {"gradient_accumulation_steps": config.gradient_accumulation_steps}
-    options: dict[str, Any] = {**sizes, **steps_of, "shapes": fixed}
-    store = None
-    if config.subword_sampling is None:
-        folder = machines.tokens(counted["ids"])
-        if not folder.exists():  # on another disk, or of a run that had ended
-            store_tokens(run, tokenizers)
-        store = TokenStore(folder, tokenizers)
-
-    def batches_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-        if store is not None:
-            of_plan = {**options, "shape": shape, "seed": config.seed}
-            return stored_batches(store, epoch, part=machines.part, **of_plan)
-        return training_batches(
-            shape.of_epoch(run.training_pairs, epoch),
-            tokenizers,
-            seed=epoch,
-            subword_sampling=config.subword_sampling,
-            **options,
-        )
-
     follow = FollowEpoch(started_at)
-    batches = follow.batches(batches_of_epoch, seed=config.seed)
-    if store is not None:
-        batches = machines.distributed(batches)
+    batches = epochs_of(run, machines, tokenizers, follow, counted, fixed, sizes)
     pairs = run.corpus.pairs("validation")
     # 4. The training.
     steps = counted["steps"] * config.gradient_accumulation_steps
@@ -289,6 +268,44 @@ def fit_model(
         callbacks=callbacks,
         verbose="auto" if sys.stdout.isatty() else 2,
     )
+
+
+def epochs_of(
+    run: Run,
+    machines: Machines,
+    tokenizers: TokenizerPair,
+    follow: FollowEpoch,
+    counted: dict[str, Any],
+    fixed: list[BatchShape] | None,
+    sizes: dict[str, int],
+) -> Any:
+    """A dataset for `fit` whose every iteration is the rest of an epoch.
+
+    It is made of ids on disk; or of text, where words are split anew in each epoch.
+    """
+    config, shape = run.config, EpochShape(counted["passes"], counted["parts"])
+    together = {"gradient_accumulation_steps": config.gradient_accumulation_steps}
+    options: dict[str, Any] = {**sizes, **together, "shapes": fixed}
+    if config.subword_sampling is not None:
+
+        def of_text(epoch: tf.Tensor) -> tf.data.Dataset:
+            return training_batches(
+                shape.of_epoch(run.training_pairs, epoch),
+                tokenizers,
+                seed=epoch,
+                subword_sampling=config.subword_sampling,
+                **options,
+            )
+
+        return follow.batches(of_text, seed=config.seed)
+    folder = machines.tokens(counted["ids"])
+    if not folder.exists():  # on another disk, or of a run that had ended
+        with telling("Tokenizing the corpus"):
+            store_tokens(run, tokenizers)
+    store = TokenStore(folder, tokenizers)
+    options |= {"shape": shape, "seed": config.seed, "part": machines.part}
+    of_ids = functools.partial(stored_batches, store, **options)
+    return machines.distributed(follow.batches(of_ids, seed=config.seed))
 
 
 def _tell_position(epoch: int, step: int) -> None:

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_luong.text.faults import FAULTS, REPEAT, Block, FaultFinder
+from keras_luong.text.corpus import Block
+from keras_luong.text.faults import FAULTS, REPEAT, FaultFinder
 from keras_luong.text.misalignment import pick
 from keras_luong.text.tags import remove_tag
 
@@ -132,7 +133,7 @@ def mend(line: str, faults: Collection[str] = MENDED) -> str:
         line = html.unescape(line)
     # Some control characters are white space, and entities may be line ends.
     line = " ".join(line.split())
-    return _CONTROL.sub("", line) if "control" in faults else line
+    return " ".join(_CONTROL.sub("", line).split()) if "control" in faults else line
 
 
 def _hash(source: str, target: str) -> int:

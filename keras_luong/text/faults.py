@@ -22,7 +22,6 @@ from keras_luong.text.language_guess import plain_words, stray_language
 from keras_luong.text.misalignment import UNSPACED, Alignment, learn_alignment
 
 Lines = Sequence[str]
-Block = tuple[Lines, Lines]  # sources and targets
 
 
 class Fault(NamedTuple):
