@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import sys
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import pyarrow as pa
@@ -184,6 +185,19 @@ def test_what_is_read_of_a_file_and_what_is_left_out(
     assert list(zip(*sentences(corpus, "train"), strict=True)) == pairs
     said = {"left out": f"units of {name}: {left_out}"} if left_out else {}
     assert {k: v for k, v in notes(corpus).items() if k == "left out"} == said
+
+
+def test_languages_and_what_is_left_out_are_found_in_one_reading(tmp_path, monkeypatch):
+    path, read = written(tmp_path / "m.tmx", TMX), []
+    iterparse = ElementTree.iterparse
+    monkeypatch.setattr(
+        ElementTree, "iterparse", lambda *x: (read.append(x), iterparse(*x))[1]
+    )
+    corpus = TextFiles.from_table(path, "en", "de")
+    assert "left out" in corpus.notes and len(read) == 1
+    assert [*corpus.files["train"].pairs()] and len(read) == 2
+    written(path, tmx({"en": "another", "de": "file"}))
+    assert not TextFiles.from_table(path, "en", "de").notes and len(read) == 3
 
 
 @pytest.mark.parametrize("form", ["tmx", "xliff 1.2", "po", "csv"])
@@ -370,6 +384,10 @@ SIDES = [
     ("a.csv", CSV, "en", "source", ["a", "b"]),
     ("a.csv", "source,target\na,b", "en", "target", ["b"]),
     ("a.csv", "just\none\n\ncolumn", "en", "source", ["just", "one", "", "column"]),
+    ("a.csv", "a,b\n\nc,d", "en", "target", ["b", "", "d"]),
+    ("a.tsv", "a, x\tb\nc\td", "en", "source", ["a, x", "c"]),
+    ("b.tsv", "de\tEN_us\tid\na\tb\t1", "en", "source", ["b"]),
+    ("a.tsv", 'one "line"\n\n', "en", "source", ['one "line"', ""]),
     ("a.jsonl", '{"id": 1, "text": "a"}\n{"text": null}', None, "source", ["a", ""]),
     ("a.txt", "a\r\nb", "en", "source", ["a", "b"]),
 ]
@@ -390,6 +408,9 @@ def test_a_column_that_is_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             next(read_sentences(path, *words))
+    for text, message in (("fr\tde\na\tb", "texts in en.*'fr'"), ("a\tb\tc", "'c'")):
+        with pytest.raises(ValueError, match=message):
+            next(read_sentences(written(tmp_path / "a.tsv", text), "en", "source"))
     parquet(tmp_path / "a.parquet", [("a", "b"), (None, "c\rd")])
     assert [*read_sentences(tmp_path / "a.parquet", "de", "source")] == ["b", "c d"]
     assert form_of(tmp_path / "a.parquet.gz") is None

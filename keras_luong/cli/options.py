@@ -50,7 +50,7 @@ def _check_file(name: str, path: Path) -> None:
 def _check_text_file(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
     _check_file(name, path)
-    if form_of(path) is not None:
+    if form_of(path) not in (None, "tsv"):  # terms have tabs between
         raise ValueError(
             f"--{name} must be lines of plain text. Received a file of another form, "
             f"as --data reads them: {path}"
@@ -256,12 +256,12 @@ class TranslateOptions(EngineOptions, SearchOptions):
     """Files and output.
 
     Args:
-        input: File to translate, plain or gzip; standard input by default. Of .csv,
-            .jsonl, .parquet, .tmx, .xliff and .po the texts of the run's source
+        input: File to translate, plain or gzip; standard input by default. Of .tsv,
+            .csv, .jsonl, .parquet, .tmx, .xliff and .po the texts of the run's source
             language.
         output: File to write, gzip if its name ends in .gz; standard output by default.
             Of Parquet --engine ray writes Parquet, with a column "translation".
-        column: Name of the column to translate, of .csv, .jsonl and .parquet; by
+        column: Name of the column to translate, of .tsv, .csv, .jsonl, .parquet; by
             default that of the language, or the only one.
         constraints: File of what each line's translation must contain: phrases with
             tabs between them, or an empty line.
@@ -305,8 +305,8 @@ class TranslateOptions(EngineOptions, SearchOptions):
         )
         if self.column is not None and not has_columns:
             raise ValueError(
-                "column is of a .csv, .jsonl or .parquet file, which --input must be. "
-                f"Received: {self.input}"
+                "column is of a .tsv, .csv, .jsonl or .parquet file, which --input "
+                f"must be. Received: {self.input}"
             )
         if self.engine != "ray":
             if self.output is not None and self.output.suffix == ".parquet":

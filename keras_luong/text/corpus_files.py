@@ -18,6 +18,7 @@ from keras_luong.languages import standard_code
 from keras_luong.text.pair_formats import (
     CODE,
     FORMS,
+    TABLES,
     find_side,
     find_sides,
     form_of,
@@ -41,7 +42,7 @@ ADVICE = {
 }
 
 
-_BOTH = ("tsv", *FORMS)  # endings of files of both sides
+_BOTH = tuple(FORMS)  # endings of files of both sides
 _PART = r"-\d+-of-\d+$"  # how Hugging Face numbers the files of a split
 
 
@@ -98,7 +99,7 @@ class TwoFiles(NamedTuple):
 
 
 def _is_table(path: Path) -> bool:
-    return form_of(path) in (None, "csv")
+    return form_of(path) in (None, *TABLES)
 
 
 class CorpusFiles(NamedTuple):

@@ -1,6 +1,6 @@
 """Which form a file of parallel text has, and which of its sides is which.
 
-TMX, XLIFF and PO are `units`, and CSV, JSON lines and Parquet are `rows`. Their sides
+TMX, XLIFF and PO are `units`; tables, JSON lines and Parquet are `rows`. Their sides
 are called by languages' codes; or, where the file tells no more, "source" and "target".
 """
 
@@ -17,14 +17,15 @@ from keras_luong.text.rows import (
     columns_of,
     is_parquet,
     parquet_files,
-    read_csv,
+    table_rows,
     texts_of,
 )
-from keras_luong.text.units import Units, units_of
+from keras_luong.text.units import Units, count_units, units_of
 
 ROLES = ("source", "target")
 #: Ending of a name → the form of such a file.
 FORMS = {
+    "tsv": "tsv",
     "csv": "csv",
     "jsonl": "jsonl",
     "ndjson": "jsonl",
@@ -34,6 +35,7 @@ FORMS = {
     "xlf": "units",
     "xliff": "units",
 }
+TABLES = ("tsv", "csv")
 #: A language's code, with a script and a region or without: upper and lower case.
 CODE = "[a-z]{2,3}([-_][a-z]{4})?([-_]([a-z]{2}|[0-9]{3}))?"
 
@@ -49,8 +51,8 @@ def form_of(path: str | Path) -> str | None:
 
     Example:
         >>> from keras_luong.text.pair_formats import form_of
-        >>> form_of("memory.tmx"), form_of("train.jsonl.gz"), form_of("train.en")
-        ('units', 'jsonl', None)
+        >>> form_of("memory.tmx"), form_of("train.tsv.gz"), form_of("train.en")
+        ('units', 'tsv', None)
     """
     if is_parquet(path):
         return "parquet"
@@ -126,7 +128,7 @@ def names_in(path: Path) -> list[str]:
     """Returns what the sides of a file are called: languages' codes, roles, columns.
 
     Args:
-        path: A file for which `form_of` has a form. Units are read to the end.
+        path: A file for which `form_of` has a form. Units are read to the end, once.
 
     Raises:
         ImportError: If a package is missing that reads the form.
@@ -134,9 +136,9 @@ def names_in(path: Path) -> list[str]:
     """
     form = form_of(path)
     if form == "units":
-        return sorted({name for texts, _ in units_of(path) for name in texts})
-    if form == "csv":
-        return next((cells for _, cells in read_csv(path)), [])
+        return sorted({name for names, _ in count_units(path) for name in names})
+    if form in TABLES:
+        return next((cells for _, cells in table_rows(path)), [])
     return columns_of(parquet_files(path)[0] if form == "parquet" else path)
 
 
@@ -182,7 +184,8 @@ def read_sentences(
         language: The language to read.
         role: What the side is if the file names no languages: "source" or "target".
         column: Name of the column to read, of rows; by default that of the language or
-            of the role, or else the only one.
+            of the role, or the only one. A table of two columns without names has the
+            source first.
 
     Yields:
         A text of each row, or of each unit that has one. A translation that is not
@@ -212,21 +215,24 @@ def read_sentences(
         name = find_side(language, names, path, role) if language else None
         name = name or next((x for x in names if x.lower() == role), None)
     is_alone = len(names) == 1 and form != "units" and column is None
-    if name is None and not is_alone:
+    is_pair = form in TABLES and len(names) == 2 and column is None
+    is_pair = is_pair and not all(re.fullmatch(CODE, x.strip(), re.I) for x in names)
+    if name is None and not is_alone and not is_pair:
         wanted = f"a column {column!r}" if column else f"texts in {language or role}"
         raise ValueError(f"{path} must have {wanted}. It has {names}.")
     # 2. Its texts.
     if form == "units":
         yield from (texts[name] for texts, _ in units_of(path) if name in texts)
-    elif form == "csv":  # whose only column need not have a name
-        yield from _column(path, names.index(name) if name else 0, name is not None)
+    elif form in TABLES:  # whose columns need not have names
+        place = names.index(name) if name else ROLES.index(role) if is_pair else 0
+        yield from _column(path, place, name is not None)
     else:
         files = parquet_files(path) if form == "parquet" else [path]
         yield from (text for (text,) in texts_of(files, name or names[0]))
 
 
 def _column(path: Path, place: int, has_header: bool) -> Iterator[str]:
-    for row, (number, cells) in enumerate(read_csv(path)):
+    for row, (number, cells) in enumerate(table_rows(path)):
         if len(cells) <= place and cells != [""]:
             raise ValueError(
                 f"Line {number:,} of {path} has {len(cells)} columns and needs "

@@ -69,12 +69,37 @@ class Units(NamedTuple):
                 yield texts[self.source], texts[self.target]
 
     def left_out(self) -> Counter[str]:
-        """Counts the units that are no pairs, by why. The file is read for it."""
-        return Counter(
-            why or "untranslated"
-            for texts, why in units_of(self.path)
-            if not (self.source in texts and self.target in texts)
-        )
+        """Counts the units that are no pairs, by why."""
+        counts = Counter[str]()
+        for (names, why), number in count_units(self.path).items():
+            if not {self.source, self.target} <= names:
+                counts[why or "untranslated"] += number
+        return counts
+
+
+def count_units(path: Path) -> Mapping[tuple[frozenset[str], str], int]:
+    """Counts the units of a file: by the languages of their texts, and why they lack.
+
+    The file is read when it is first asked for, and again once it has changed.
+
+    Args:
+        path: As of `units_of`.
+
+    Returns:
+        (languages, why) → number.
+
+    Raises:
+        ImportError, ValueError: As of `units_of`.
+    """
+    state = path.stat()
+    return _count_units(path.resolve(), state.st_size, state.st_mtime_ns)
+
+
+@functools.lru_cache(64)
+def _count_units(
+    path: Path, size: int, written: int
+) -> Mapping[tuple[frozenset[str], str], int]:
+    return Counter((frozenset(texts), why) for texts, why in units_of(path))
 
 
 def units_of(path: Path) -> _Units:
