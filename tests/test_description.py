@@ -2,6 +2,7 @@
 
 import functools
 import io
+import json
 import random
 import re
 import shlex
@@ -22,9 +23,14 @@ from keras_luong.config.training import TrainingConfig
 from keras_luong.files import write_lines
 from keras_luong.progress import Progress, in_words, telling
 from keras_luong.runs import description
-from keras_luong.runs.description import TimeEstimate, choose_by_corpus, find_problems
-from keras_luong.runs.opening import OwnText, Run
+from keras_luong.runs.description import (
+    TimeEstimate,
+    choose_by_corpus,
+    doubts_and_faults,
+    find_problems,
+)
 from keras_luong.text import PhraseCorpus, load_corpus
+from keras_luong.text.faults import FAULTS, FaultCount
 from keras_luong.text.survey import survey
 
 EARLY = {"epochs": 100, "early_stopping": 5}
@@ -194,7 +200,10 @@ FINE = {
     "in_splits": {},
     "start_compared": True,
     "unknown_tags": {},
+    "doubts": [],
+    "faults": {},
 }
+UNITS = {"train": "line", "validation": "pair"}
 
 
 @pytest.fixture(scope="module")
@@ -206,15 +215,15 @@ read = functools.cache(survey)
 
 
 @pytest.fixture
-def said(phrases, tmp_path):
+def said(phrases):
     """A function of a corpus, of what was counted and of settings."""
 
     def say(corpus=phrases, train=(), vocab_size=4000, preset="small", **changes):
         settings = {"shared": True, "epochs": 10, "vocab_size": vocab_size, **changes}
         config = TrainingConfig.from_preset(preset, **settings)
-        own = OwnText(corpus, read(corpus, changes.get("limit_examples")))
-        run = Run(config, tmp_path, corpus, own, {}, resuming=False)
-        return find_problems(run, (vocab_size, vocab_size), {**FINE, **dict(train)})
+        seen = doubts_and_faults(corpus, read(corpus, changes.get("limit_examples")))
+        known = {**FINE, **json.loads(json.dumps(seen)), **dict(train)}
+        return find_problems(config, (vocab_size, vocab_size), known, UNITS)
 
     return say
 
@@ -289,10 +298,25 @@ def test_what_was_counted(said, counted, settings, problem):
 def test_a_run_that_starts_from_another_may_be_short(phrases, tmp_path):
     run_dir = kl.save_run(word_translator(), tmp_path / "run")
     new = {"data": "phrases", "source": "en", "target": "de", "epochs": 1}
-    config, own = TrainingConfig.from_run(run_dir, **new), OwnText(phrases)
-    run = Run(config, tmp_path, phrases, own, {}, False)
+    config = TrainingConfig.from_run(run_dir, **new)
     train = {**FINE, "steps": 29, "source_tokens": 5, "target_tokens": 5}
-    assert find_problems(run, (4000, 4000), train) == []
+    assert find_problems(config, (4000, 4000), train, UNITS) == []
+
+
+def test_the_worst_comes_first_and_ten_are_enough():
+    half = {name: FaultCount(50, 100, 7)._asdict() for name in (*FAULTS, "repeat")}
+    counted = {**FINE, **known(1, 1, 0), "faults": dict.fromkeys(UNITS, half)}
+    config = TrainingConfig.from_preset("small", epochs=10)
+    notes = find_problems(config, (4000, 4000), counted, UNITS)
+    assert len(notes) == 10 and notes[0].startswith("1 of 1,000 test pairs are in")
+    assert re.match(r"50 of 100 pairs \(50%\) were .*, as line 7: read the", notes[1])
+    assert notes[9].startswith("and 11 more; keras-luong check")  # 1 + 9 + 10 in all
+    none = FaultCount(0, 100, None)._asdict()
+    few = {**dict.fromkeys(half, none), "copy": half["copy"], "language": half["copy"]}
+    counted |= {"doubts": ["swapped"], "faults": {"validation": few}}
+    doubt, _, copies = find_problems(config, (4000, 4000), counted, UNITS)
+    assert doubt == "swapped" and copies.startswith("validation: 50 of 100 pairs")
+    assert copies.endswith("as pair 7: the validation results count them")
 
 
 @pytest.fixture
@@ -374,7 +398,7 @@ def test_what_is_chosen_is_said_and_kept(tmp_path, capsys):
     assert chosen == ["auto", "val_bleu", 1000, 8] and settings["dropout"] > 0
     assert (config.source, own.corpus.target_language) == ("xx", "yy")
     out = capsys.readouterr().out
-    assert re.search(r"chosen for 40 pairs, \d kB of yy when compressed", out)
+    assert re.search(r"chosen for 40 different pairs, \d kB of yy when compressed", out)
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["units"].split()[1] == "8" and "as given" in lines["units"]
     assert "as given" not in lines["dropout"]

@@ -53,7 +53,7 @@ SIDES = ["ab", "é", "c", "d " * 300], ["x", "y", "漢字", "z"]
 def test_counts_bytes_and_characters(measure):
     facts = measure(*SIDES, coverage=1.0)
     assert facts.pairs == 4
-    assert facts.content == len(bz2.compress("x\ny\n漢字\nz".encode()))
+    assert facts.content == len(bz2.compress("x\ny\n漢字\nz\n".encode()))
     # of the longer side; 599 if the reader strips lines
     assert facts.long_line in (599, 600)
     assert facts.characters == len(set("abécd xyz漢字"))
@@ -66,7 +66,9 @@ def test_counts_bytes_and_characters(measure):
 def test_what_repeats_itself_is_little_content(measure):
     rng = random.Random(0)
     lines = [" ".join(rng.choices("abcdefghij", k=20)) for _ in range(500)]
-    assert measure(lines[:25] * 20).content < measure(lines).content / 5
+    few, some = measure(lines[:25]), measure(lines[:25] * 20)
+    assert some == few and some.pairs == 25
+    assert some.content < measure(lines).content / 5
 
 
 def test_a_document_in_one_line_is_not_measured_whole(measure):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from keras_luong.cli.options import NewPlace, Options
 from keras_luong.config.training import EMBEDDED
-from keras_luong.text.corpus_files import find_corpus_files
+from keras_luong.text.corpus_files import find_corpus_files, unit_of
 
 if TYPE_CHECKING:
     from keras_luong.text.corpus import Corpus
@@ -126,7 +126,7 @@ def report(corpus: Corpus, found: Survey) -> Iterator[str]:
     overlaps = found.overlaps()
     for split, seen in found.splits.items():
         pairs, sample = seen.fingerprint.pairs, seen.sample
-        yield f"\n{split}: {pairs:,} pairs"
+        yield f"\n{split}: {pairs:,} pair{'s' * (pairs != 1)}"
         sides = {"source": sample.sources, "target": sample.targets}
         texts = {side: [x.encode() for x in some] for side, some in sides.items()}
         declared = dict(zip(sides, languages, strict=True))
@@ -144,10 +144,12 @@ def report(corpus: Corpus, found: Survey) -> Iterator[str]:
                 )
                 if number
             ]
-        faults = [f"{note}." for note in fault_notes(seen.faults, all_of_them=True)]
-        yield from (
-            f"  - {line}" for line in (doubts + faults) or ["nothing is wrong."]
-        )
+        unit = unit_of(corpus, split)
+        notes = fault_notes(seen.faults, split, unit, all_of_them=True)
+        found_here = doubts + [f"{note}." for note in notes] or ["nothing was found."]
+        if not seen.faults["misaligned"].of:
+            found_here.append("whether pairs are misaligned cannot be told of so few.")
+        yield from (f"  - {line}" for line in found_here)
 
 
 def as_json(corpus: Corpus, found: Survey) -> dict[str, Any]:

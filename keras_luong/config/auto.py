@@ -23,7 +23,7 @@ class CorpusFacts(NamedTuple):
     """How large a corpus is: what its settings depend on.
 
     Attributes:
-        pairs: Number of training pairs.
+        pairs: Number of different training pairs.
         content: Bytes of the targets' text, compressed by bzip2: what repeats itself
             teaches little, and a model learns it soon.
         long_line: Bytes of a long line: of 1,000, 995 are no longer, on either side.

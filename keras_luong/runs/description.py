@@ -36,7 +36,8 @@ from keras_luong.runs.start import pairs_of_start
 from keras_luong.text.batches import epoch_shape
 from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, check_split, notes, read_blocks
-from keras_luong.text.faults import fault_notes
+from keras_luong.text.corpus_files import unit_of
+from keras_luong.text.faults import FaultCount, fault_notes
 from keras_luong.text.hashes import Sample
 from keras_luong.text.language_guess import language_doubts
 from keras_luong.text.survey import Survey
@@ -117,7 +118,9 @@ def choose_by_corpus(
     config = training.choose(facts, corpus.source_language, corpus.target_language)
     settings = config.settings()
     size = f"{facts.content / 1e3:,.0f} kB of {config.target} when compressed"
-    print(f"chosen for {facts.pairs:,} pairs, {size} (any option overrules it):")
+    print(
+        f"chosen for {facts.pairs:,} different pairs, {size} (any option overrules it):"
+    )
     for name, reason in REASONS.items():
         why = "as given" if name in given else reason
         print(f"  {name:16} {settings[name]!s:>13}  {why}")
@@ -205,6 +208,7 @@ def count_texts(
         "ids": crc32(tokens) if tokens.is_file() else None,
         "splits": {name: x.fingerprint.pairs for name, x in seen.splits.items()},
         "mixed": mixed and mixed - run.texts["train"]["pairs"],
+        **doubts_and_faults(run.own.corpus, seen),
     }
     return {
         "train": {**run.texts["train"], **counted},
@@ -285,7 +289,8 @@ def describe(
     print("\n".join(f"{name:12} {text}" for name, text in said.items() if text))
 
     # 4. Warnings.
-    for doubt in find_problems(run, sizes, train):
+    units = {split: unit_of(run.own.corpus, split) for split in run.own.corpus.splits}
+    for doubt in find_problems(config, sizes, train, units):
         print(f"note: {doubt}.")
     sys.stdout.flush()
 
@@ -407,40 +412,72 @@ def _better_tokenisation(config: TrainingConfig) -> str:
 
 
 @telling("Looking at the text")
+def doubts_and_faults(corpus: Corpus, seen: Survey) -> dict[str, Any]:
+    """Returns what a run's record has to say of what is wrong with its own text.
+
+    Text that is mixed in may be in other languages.
+
+    Args:
+        corpus: The corpus.
+        seen: Its survey.
+
+    Returns:
+        Sentences on whole splits in other languages (`doubts`), and split → fault → its
+        `FaultCount` as a dict (`faults`).
+    """
+    splits = seen.splits.items()
+    samples = {split: x.sample.thinned(_PAIRS) for split, x in splits}
+    faults = {
+        split: {name: count._asdict() for name, count in x.faults.items()}
+        for split, x in splits
+        if x.faults
+    }
+    return {"doubts": [*_other_languages(corpus, samples)], "faults": faults}
+
+
 def find_problems(
-    run: Run,
+    config: TrainingConfig,
     vocab_sizes: tuple[int, int],
     train: Mapping[str, Any],
+    units: Mapping[str, str],
 ) -> list[str]:
     """Warnings before a training starts: what looks wrong in its text or settings.
 
     Args:
-        run: The run.
+        config: What is trained, and how.
         vocab_sizes: Sizes of the source's and the target's vocabulary.
         train: What is known of the training text, as the run's record has it.
+        units: Split → "line" or "pair", see `unit_of`.
 
     Returns:
-        Sentences without a full stop; none where nothing looks wrong.
+        At most `MOST_NOTES` sentences without a full stop, the worst first; none where
+        nothing looks wrong.
     """
-    config = run.config
-    problems: list[str] = []
+    # 1. Text that teaches something else, or results that say nothing.
+    problems: list[str] = [*train["doubts"]]
+    problems += _known_pairs(config.init_from, train)
+    # 2. A training that gets nowhere.
     if config.init_from is None:  # another run has learned, and has its vocabulary
         problems += _few_steps(config, train)
         problems += _large_vocabulary(config, vocab_sizes, train)
     problems += _many_passes(config, train)
-    problems += _known_pairs(config.init_from, train)
+    # 3. Pairs with faults.
+    for split, faults in train["faults"].items():
+        counts = {name: FaultCount(**count) for name, count in faults.items()}
+        if split == "train":
+            counts.pop("empty")  # told as what is left out
+        if train["doubts"]:
+            counts.pop("language")
+        said = fault_notes(counts, split, units[split])
+        problems += said if split == "train" else (f"{split}: {x}" for x in said)
     problems += _unknown_tags(train)
-    if run.own.survey is not None and not run.resuming:
-        # Of the run's own text: one that is mixed in may be in other languages.
-        seen = run.own.survey.splits
-        samples = {split: x.sample.thinned(_PAIRS) for split, x in seen.items()}
-        problems += (languages := [*_other_languages(run.corpus, samples)])
-        faults = dict(seen["train"].faults)
-        faults.pop("empty", None)  # told as what is left out
-        if languages:
-            faults.pop("language", None)
-        problems += fault_notes(faults)
-    return problems[:MOST_NOTES]
+    if len(problems) > MOST_NOTES:
+        rest = len(problems) - MOST_NOTES + 1
+        more = (
+            f"and {rest} more; keras-luong check tells all that is wrong with the text"
+        )
+        problems[MOST_NOTES - 1 :] = [more]
+    return problems
 
 
 def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:

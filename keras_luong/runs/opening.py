@@ -40,7 +40,7 @@ from keras_luong.runs.start import (
 from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, check_split, fingerprint, first_source
 from keras_luong.text.held_out import HeldOut
-from keras_luong.text.survey import Survey, survey
+from keras_luong.text.survey import JUDGED, Survey, survey
 from keras_luong.text.tags import frequent_tags, remove_tags
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.strategies import worker_index
@@ -157,7 +157,9 @@ def open_run(
                 own.corpus.load(RunDirectory(path).held_out)
         if texts is None:
             states = file_states(own.corpus)  # before they are read
-            found = own.survey or read_corpus(own.corpus, config.limit_examples)
+            judged = {} if resuming else JUDGED  # its record knows
+            limit = config.limit_examples
+            found = own.survey or read_corpus(own.corpus, limit, judged=judged)
             own, texts = OwnText(own.corpus, found), found.texts
             texts["train"]["files"] = states
         if resuming:
@@ -220,9 +222,10 @@ def read_corpus(
     corpus: Corpus,
     limit: int | None = None,
     coverage: float = DataConfig.character_coverage,
+    judged: Mapping[str, int] = JUDGED,
 ) -> Survey:
     """Returns the survey of a corpus, see `keras_luong.text.survey.survey`."""
-    return survey(corpus, limit, coverage)
+    return survey(corpus, limit, coverage, judged)
 
 
 def _texts_of_unchanged(path: Path, corpus: Corpus) -> dict[str, Any] | None:

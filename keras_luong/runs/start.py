@@ -27,6 +27,7 @@ from keras_luong.text.corpus import (
     with_share,
 )
 from keras_luong.text.growing import add_tokens, grow_tokenizers
+from keras_luong.text.held_out import HeldOut
 from keras_luong.text.language_guess import are_alike
 from keras_luong.text.tags import add_tags, token
 from keras_luong.text.tokenizer_pair import TokenizerPair
@@ -108,6 +109,8 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
     try:
         languages = settings["source"], settings["target"]
         own = load_corpus(settings["data"], *languages)
+        if isinstance(own, HeldOut) and RunDirectory(run_dir).held_out.exists():
+            own.load(RunDirectory(run_dir).held_out)
         corpus = training_corpus(settings, own)
     except (ValueError, OSError) as error:
         raise ValueError(

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from keras_luong.checks import check_file
 from keras_luong.files import check_as_many_lines, count_lines, read_lines
@@ -348,6 +348,17 @@ def _column_notes(
                 f"{table.target + 1} is {target}, as {by}"
             )
     return {"columns": "; ".join(said)} if said else {}
+
+
+def unit_of(corpus: Any, split: str) -> str:
+    """Returns what the numbers of a split's pairs are of: "line", or "pair".
+
+    Args:
+        corpus: Any corpus; only two files side by side have a pair in each line.
+        split: Name of a split.
+    """
+    files = getattr(getattr(corpus, "whole", corpus), "files", {})
+    return "line" if isinstance(files.get(split), TwoFiles) else "pair"
 
 
 def sort_splits(splits: Iterable[str]) -> tuple[str, ...]:

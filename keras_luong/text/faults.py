@@ -228,8 +228,9 @@ class FaultCount(NamedTuple):
 
     Attributes:
         pairs: Their number.
-        of: Of how many pairs; less than the corpus has if only a sample was judged.
-        line: The number of the first one's line, from 1; None if there is none.
+        of: Of how many pairs; less than the corpus has if only a sample was judged, and
+            0 if that was too small to tell.
+        line: The number of the first one, from 1; None if it is not known.
     """
 
     pairs: int
@@ -282,8 +283,7 @@ class FaultCounter:
 
         Returns:
             Name → its `FaultCount`, in the order of `FAULTS`. The number of misaligned
-            pairs is estimated, without a line where it is not known which; it is 0 if
-            the sample is too small.
+            pairs is estimated, without a line where it is not known which.
         """
         sides = sample.sources, sample.targets
         finder = learn_faults(*sides, *self._languages)
@@ -294,11 +294,11 @@ class FaultCounter:
             if fault.is_sampled:
                 self._counts[name] = FaultCount(0, 0, None)
                 self._add(name, found[name], sample.places)
+        misaligned = FaultCount(0, 0, None)
         if finder.alignment is not None:
             estimate = round(finder.alignment.share * len(sample.places))
             misaligned = self._counts["misaligned"]._replace(pairs=estimate)
-            self._counts["misaligned"] = misaligned
-        return dict(self._counts)
+        return {**self._counts, "misaligned": misaligned}
 
     def _add(
         self, name: str, marks: np.ndarray, places: Sequence[int] | np.ndarray
@@ -311,7 +311,10 @@ class FaultCounter:
 
 
 def fault_notes(
-    counts: Mapping[str, FaultCount], all_of_them: bool = False
+    counts: Mapping[str, FaultCount],
+    split: str = "train",
+    unit: str = "line",
+    all_of_them: bool = False,
 ) -> Iterator[str]:
     """Yields a sentence on each fault that is worth knowing, the worst first.
 
@@ -319,6 +322,9 @@ def fault_notes(
 
     Args:
         counts: As of `FaultCounter.counts`; "repeat" may be there too.
+        split: The split. What to do about a fault is said of "train".
+        unit: What the numbers of pairs are of: "line", or "pair" where they are no
+            lines of a file.
         all_of_them: Whether each fault that any pair has is worth knowing.
 
     Example:
@@ -335,9 +341,12 @@ def fault_notes(
             share = share or f"{100 * count.share:.2g}%"
             number = f"{count.pairs:,} of {count.of:,} pairs ({share})"
             number = f"about {number}" if name == "misaligned" else number
-            where = f", as line {count.line:,}" if count.line else ""
+            where = f", as {unit} {count.line:,}" if count.line else ""
             sample = " that were looked at" if fault.is_sampled else ""
-            yield f"{number}{sample} {fault.text}{where}: {fault.advice}"
+            advice = (
+                fault.advice if split == "train" else f"the {split} results count them"
+            )
+            yield f"{number}{sample} {fault.text}{where}: {advice}"
 
 
 def _empty(lines: Lines) -> list[int]:

@@ -46,6 +46,11 @@ class TextHashes(NamedTuple):
         """A number for each pair: uint64 [N]."""
         return self.source * _MIX + self.target
 
+    @property
+    def different(self) -> int:
+        """The number of different pairs that have text on both sides."""
+        return len(np.unique(self.pairs[self.full]))
+
     def of(self, places: np.ndarray | slice) -> TextHashes:
         """Returns the hashes of some pairs."""
         return TextHashes(*(x[places] for x in self))
@@ -119,8 +124,8 @@ class HashReader:
         self._smallest: dict[int, tuple[int, str, str]] = {}  # hash → place and pair
         self._bound = np.iinfo(np.uint64).max
 
-    def read(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Takes the next pairs of the text."""
+    def read(self, sources: Sequence[str], targets: Sequence[str]) -> TextHashes:
+        """Takes the next pairs of the text, and returns their hashes."""
         untagged = [*map(remove_tag, sources)]
         length = np.maximum([*map(len, sources)], [*map(len, targets)])
         block = TextHashes(hashes_of(untagged), hashes_of(targets), length)
@@ -132,6 +137,7 @@ class HashReader:
         self._number += len(sources)
         if len(self._smallest) > 2 * self._kept:
             self._forget()
+        return block
 
     def read_all(self, blocks: Iterable[Block]) -> HashReader:
         """Takes all pairs of a text, from `read_blocks`."""

@@ -248,7 +248,7 @@ def part(hashes: TextHashes, sample: Sample) -> Parted:
         _occurrences(chosen.target, hashes.target),
     )
     order = np.lexsort((np.maximum(often, _OFTEN), chosen.length > _LONG))
-    held = np.sort(places[order[: _size(len(np.unique(hashes.pairs[hashes.full])))]])
+    held = np.sort(places[order[: _size(hashes.different)]])
     # 2. What shares no sentence with them is trained on.
     repeats = np.isin(hashes.source, hashes.source[held])
     repeats |= np.isin(hashes.target, hashes.target[held])

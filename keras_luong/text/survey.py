@@ -36,7 +36,7 @@ _PAIRS_FOR_CHARACTERS = 100_000  # a language's characters are all seen by then
 _MOST_BYTES = 4096  # longer lines count as this long: they are not trained on
 _MOST_COMPRESSED = 16 << 20  # bytes of text; of more, the rest is as dense
 #: What a training looks at: of so many pairs lengths, languages and alignments.
-JUDGED = {"train": 3000}
+JUDGED = {"train": 3000, "validation": 1000}
 _MOST_TAGS = 10_000  # different ones: more are no tags
 
 
@@ -188,14 +188,14 @@ def _read_split(
     # out, and all files are checked to their end.
     for block in read_blocks(held_out.whole if held_out else corpus, split):
         first = [side[:rest] for side in block]
+        numbers = hashes.read(*(block if held_out else first)).of(slice(rest))
         rest = rest and rest - len(first[0])
-        hashes.read(*(block if held_out else first))
         encoded = [[x.encode(errors="replace") for x in side] for side in first]
         digest.update(*encoded)
         if len(tags) < _MOST_TAGS:
             tags.update(tag for x in first[0] if x[:1] == "<" and (tag := tag_of(x)))
         if coverage:
-            measured.read(*encoded)
+            measured.read(*encoded, numbers)
         if judged:
             faults.read([*map(remove_tag, first[0])], first[1])
     # 2. What is left of it if some is held out.
@@ -210,25 +210,27 @@ def _read_split(
     if judged:
         some = sample.thinned(judged)
         counts = faults.counts(some._replace(sources=[*map(remove_tag, some.sources)]))
-        pairs = found.pairs[found.full]
-        again = len(pairs) - len(np.unique(pairs))
+        again = int(found.full.sum()) - found.different
         counts[REPEAT] = FaultCount(again, len(found.full), None)
     known = corpus.fingerprint(split, limit) if hasattr(corpus, "fingerprint") else None
     known = known or digest.fingerprint
-    facts = measured.facts(known.pairs, coverage) if coverage else None
+    facts = measured.facts(found.different, coverage) if coverage else None
     return SplitSurvey(known, found, sample, tags, facts, counts)
 
 
 class _FactsReader:
-    """Adds up `CorpusFacts`."""
+    """Adds up `CorpusFacts`. A pair that is there again adds nothing to the content."""
 
     def __init__(self) -> None:
         self._lengths = np.zeros(_MOST_BYTES + 1, np.int64)  # how many pairs have each
         self._characters = Counter[str]()
         self._compressor, self._compressed = bz2.BZ2Compressor(), 0
-        self._bytes, self._read = 0, 0  # of the targets; and of those compressed
+        self._bytes = 0  # of the targets that are compressed
+        self._seen: set[int] = set()  # numbers of their pairs
 
-    def read(self, sources: Sequence[bytes], targets: Sequence[bytes]) -> None:
+    def read(
+        self, sources: Sequence[bytes], targets: Sequence[bytes], hashes: TextHashes
+    ) -> None:
         """Takes the next pairs."""
         longest = np.maximum([*map(len, sources)], [*map(len, targets)])
         longest = np.minimum(longest, _MOST_BYTES).astype(np.int64)
@@ -236,14 +238,16 @@ class _FactsReader:
             for side in (sources, targets):
                 self._characters.update(b"".join(side).decode(errors="replace"))
         self._lengths += np.bincount(longest, minlength=_MOST_BYTES + 1)
-        text = b"\n".join(text[:_MOST_BYTES] for text in targets)
-        self._bytes += len(text)
-        if self._read < _MOST_COMPRESSED:
-            self._read += len(text)
+        if self._bytes < _MOST_COMPRESSED:
+            numbers = zip(hashes.pairs.tolist(), hashes.full, targets, strict=True)
+            new = {x: text for x, full, text in numbers if full and x not in self._seen}
+            self._seen.update(new)
+            text = b"".join(text[:_MOST_BYTES] + b"\n" for text in new.values())
+            self._bytes += len(text)
             self._compressed += len(self._compressor.compress(text))
 
     def facts(self, pairs: int, coverage: float) -> CorpusFacts:
-        """Returns the facts of so many pairs."""
+        """Returns the facts of a text with so many different pairs."""
         compressed = self._compressed + len(self._compressor.flush())
         counts = np.array(sorted(self._characters.values(), reverse=True), np.int64)
         # The fewest characters, the most frequent, that cover so much of the text.
@@ -251,7 +255,7 @@ class _FactsReader:
         total = np.cumsum(self._lengths)
         return CorpusFacts(
             pairs=pairs,
-            content=compressed * max(self._bytes, 1) // max(self._read, 1),
+            content=compressed * pairs // max(len(self._seen), 1),
             long_line=int(np.searchsorted(total, 0.995 * total[-1])),
             characters=covering if counts.size else 0,
         )
