@@ -319,7 +319,7 @@ def test_counts_of_noisy_text():
     worst, text = FAULTS[[*FAULTS][np.argmax(shares)]], notes[0]
     assert worst.text in text and worst.advice in text
     about = [x for x in notes if re.match(r"about \d+ of 1,500 pairs", x)]
-    assert len(about) == 1 and "look misaligned" in about[0]
+    assert len(about) == 1 and "seem misaligned" in about[0]
     few = {"empty": FaultCount(1, 10_000, 3)}
     assert not [*fault_notes(few)] and len([*fault_notes(few, all_of_them=True)]) == 1
 

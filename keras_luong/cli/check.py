@@ -136,7 +136,8 @@ def report(corpus: Corpus, found: Survey) -> Iterator[str]:
             yield f"  tags: {', '.join(tags[:10])}{', ...' * (len(tags) > 10)}"
         if known := overlaps.get(split):
             doubts += [
-                f"{number:,} of its {what} are in the {where} text too."
+                f"{number:,} of its {what} {'are' if number > 1 else 'is'} in the "
+                f"{where} text too."
                 for number, what, where in (
                     (known.pairs, "pairs", "training"),
                     (known.sources, "sources", "training"),

@@ -67,7 +67,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "language": Fault("have a side in another language", _CLEAN, 0.02, is_sampled=True),
     "misaligned": Fault(
-        "look misaligned: their sides do not translate each other",
+        "seem misaligned: their sides do not translate each other",
         "look whether line n of one file translates line n of the other; "
         "keras-luong check --write drops those that are scattered",
         0.03,

@@ -68,7 +68,13 @@ def hashes_of(texts: Iterable[str]) -> np.ndarray:
         >>> bool(one == same), int(blank)
         (True, 0)
     """
-    words = [" ".join(text.split()) for text in texts]
+    # Most are printable, with single spaces; the only printable white space is a space.
+    words = [
+        text
+        if text.isprintable() and "  " not in text and text.strip(" ") == text
+        else " ".join(text.split())
+        for text in texts
+    ]
     as_bytes = np.array([x.encode(errors="replace") for x in words], object)
     if not len(as_bytes):
         return np.zeros(0, np.uint64)
@@ -112,7 +118,9 @@ class HashReader:
     Example:
         >>> from keras_luong.text.hashes import HashReader
         >>> reader = HashReader(kept=1)
-        >>> reader.read(["a dog", "a cat", "a dog"], ["ein Hund", "eine Katze", "x"])
+        >>> _ = reader.read(
+        ...     ["a dog", "a cat", "a dog"], ["ein Hund", "eine Katze", "x"]
+        ... )
         >>> len(reader.hashes.source), len(reader.sample.sources)
         (3, 1)
     """

@@ -195,7 +195,7 @@ def _read_split(
         if len(tags) < _MOST_TAGS:
             tags.update(tag for x in first[0] if x[:1] == "<" and (tag := tag_of(x)))
         if coverage:
-            measured.read(*encoded, numbers)
+            measured.read(encoded[0], encoded[1], numbers)
         if judged:
             faults.read([*map(remove_tag, first[0])], first[1])
     # 2. What is left of it if some is held out.
@@ -206,15 +206,15 @@ def _read_split(
         is_left = np.isin(sample.places, left)
         found, sample = found.of(left), sample.of(np.flatnonzero(is_left))
     # 3. What is wrong with that.
-    counts: dict[str, FaultCount] = {}
+    different, counts = found.different, dict[str, FaultCount]()
     if judged:
         some = sample.thinned(judged)
         counts = faults.counts(some._replace(sources=[*map(remove_tag, some.sources)]))
-        again = int(found.full.sum()) - found.different
+        again = int(found.full.sum()) - different
         counts[REPEAT] = FaultCount(again, len(found.full), None)
     known = corpus.fingerprint(split, limit) if hasattr(corpus, "fingerprint") else None
     known = known or digest.fingerprint
-    facts = measured.facts(found.different, coverage) if coverage else None
+    facts = measured.facts(different, coverage) if coverage else None
     return SplitSurvey(known, found, sample, tags, facts, counts)
 
 
