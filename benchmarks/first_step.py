@@ -17,6 +17,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -30,8 +31,8 @@ PHASES = {
     "survey": [("opening", "read_corpus"), ("description", "read_corpus")],
     "vocabulary": [("train", "get_tokenizers")],
     "tokens": [("train", "count_texts")],
-    "notes": [("description", "find_problems")],
 }
+RUN = "run"  # the run directory, beside the corpus
 
 
 def main() -> None:
@@ -49,10 +50,12 @@ def main() -> None:
             words = ["--measure", what, "--pairs", str(pairs), "--out", str(args.out)]
             words += ["--source", args.source, "--target", args.target]
             command = [sys.executable, __file__, str(args.corpus), *words]
-            output = subprocess.run(command, check=True, capture_output=True, text=True)
+            output = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True
+            )
             found[what] = json.loads(output.stdout.splitlines()[-1])
             for phase, seconds in found[what].items():
-                print(f"| {pairs:,} | {what}: {phase} | {seconds:.1f} |", flush=True)
+                print(f"| {pairs:,} | {what}: {phase} | {seconds:.2f} |", flush=True)
         ratio = found["training"]["first step"] / found["needed"]["all"]
         print(f"| {pairs:,} | ratio of the two | {ratio:.2f} |", flush=True)
 
@@ -79,7 +82,7 @@ def measure(args: argparse.Namespace) -> None:
     folder = args.out / str(args.pairs[0])
     phases = needed if args.measure == "needed" else first_step
     seconds = dict(phases(folder, args.source, args.target))
-    seconds["GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    seconds["GB of memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(json.dumps(seconds))
 
 
@@ -88,6 +91,7 @@ def first_step(folder: Path, source: str, target: str) -> Iterator[tuple[str, fl
     start = time.perf_counter()
     from keras_luong.config.auto import AutoTraining
     from keras_luong.runs import description, opening, train
+    from keras_luong.runs.run import RunDirectory
 
     spent = dict.fromkeys(PHASES, 0.0)
     modules = {"opening": opening, "description": description, "train": train}
@@ -104,9 +108,8 @@ def first_step(folder: Path, source: str, target: str) -> Iterator[tuple[str, fl
 
     for phase, places in PHASES.items():
         for module, name in places:
-            if hasattr(modules[module], name):
-                function = getattr(modules[module], name)
-                setattr(modules[module], name, timed(function, phase))
+            function = getattr(modules[module], name)
+            setattr(modules[module], name, timed(function, phase))
 
     class FirstStep(Exception):
         pass
@@ -118,11 +121,14 @@ def first_step(folder: Path, source: str, target: str) -> Iterator[tuple[str, fl
     train.fit = fit
     settings = {"seed": 1, "epochs": 1}
     training = AutoTraining(str(folder), source, target, given=settings)
+    shutil.rmtree(folder / RUN, ignore_errors=True)
     try:
-        train.train(training, folder / f"run-{os.getpid()}")
+        train.train(training, folder / RUN)
     except FirstStep:
         yield from spent.items()
         yield "first step", time.perf_counter() - start
+    ids = RunDirectory(folder / RUN).tokens
+    yield "GB of ids on disk", sum(x.stat().st_size for x in ids.iterdir()) / 1e9
 
 
 def needed(folder: Path, source: str, target: str) -> Iterator[tuple[str, float]]:
@@ -134,8 +140,7 @@ def needed(folder: Path, source: str, target: str) -> Iterator[tuple[str, float]
     from keras_luong.runs.run import read_record
 
     # As the training had it, whose vocabulary was chosen by the corpus.
-    runs = sorted(folder.glob("run-*/run.json"), key=lambda x: x.stat().st_mtime)
-    settings = read_record(runs[-1].parent)["settings"]
+    settings = read_record(folder / RUN)["settings"]
     config = TrainingConfig(
         **{
             name: settings[name]
