@@ -234,3 +234,32 @@ def test_several_sources_are_each_attentions_answer_side_by_side():
     changes = np.abs(np.asarray(found[0]) - trained).max((0, 1))
     np.testing.assert_allclose(changes[:4], 0, atol=1e-6)
     assert changes[4:].max() > 1e-3
+
+
+@pytest.mark.tensorflow
+def test_a_window_of_seven_places_is_no_relu_of_floats():
+    """LiteRT's converter takes a clip from 0 to 6 for one."""
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import (
+        convert_variables_to_constants_v2,
+    )
+
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    attention = LocalAttention(3, "predictive", "dot")
+    rng = np.random.default_rng(0)
+    query, source = (rng.random((1, n, 2), np.float32) for n in (9, 7))
+    expected = attention(query, source)
+
+    @tf.function(input_signature=[tf.TensorSpec([1, n, 2]) for n in (9, 7)])
+    def call(query, source):
+        return attention(query, source)
+
+    function = convert_variables_to_constants_v2(call.get_concrete_function())
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function])
+    run = interpreter.Interpreter(model_content=converter.convert())
+    run.allocate_tensors()
+    for x in run.get_input_details():
+        run.set_tensor(x["index"], query if x["shape"][1] == 9 else source)
+    run.invoke()
+    found = run.get_tensor(run.get_output_details()[0]["index"])
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -249,11 +249,12 @@ class OwnOutput(Feeding):
     def build_parts(self, outputs: Any) -> None:
         """Makes the weights of the embedding, or of the function if it is a layer."""
         words = getattr(self.embedding, "input_dim", None)
-        if isinstance(words, int) and outputs.shape[-1] > words:
+        if isinstance(words, int) and outputs.shape[-1] != words:
             raise ValueError(
                 "embedding must have a row for each output, which are the logits of "
                 f"words. Received: {outputs.shape[-1]} outputs, embedding.input_dim="
-                f"{words}. A decoder's output_layer makes logits"
+                f"{words}. The layer that makes logits is the decoder's output_layer, "
+                "not one behind it"
             )
         build_layer(self.embedding, (None,))
         build_layer(self.function, outputs.shape)

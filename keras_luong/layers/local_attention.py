@@ -136,7 +136,7 @@ class LocalAttention(LuongAttention):
         source_length = ops.shape(memory.values)[1]
         start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - self.window
         place = start + ops.arange(2 * self.window + 1, dtype="int32")
-        index = ops.clip(place, 0, source_length - 1)  # [B, Q, W]
+        index = moved_into(place, source_length)  # [B, Q, W]
         inside = index == place
         if memory.mask is not None:
             word = gather(ops.expand_dims(memory.mask, -1), index)
@@ -205,6 +205,14 @@ class LocalAttention(LuongAttention):
         }
 
 
+def moved_into(place: Tensor, size: Any) -> Tensor:
+    """The nearest of 0 ... size - 1: int, of the place's shape.
+
+    Not `ops.clip`: from 0 to 6, LiteRT's converter takes it for Relu6, of floats.
+    """
+    return ops.where(place < 0, 0, ops.where(place < size, place, size - 1))
+
+
 def gather(x: Tensor, index: Tensor) -> Tensor:
     """Rows of x [B, S, n] at index [B, Q, W]: -> [B, Q, W, n]."""
     batch_size, length = ops.shape(x)[:2]
@@ -224,7 +232,7 @@ def scatter(
     width = weights.shape[-1]
     place = ops.arange(source_length, dtype="int32") - start
     inside = (place >= 0) & (place < width)
-    moved = ops.take_along_axis(weights, ops.clip(place, 0, width - 1), axis=-1)
+    moved = ops.take_along_axis(weights, moved_into(place, width), axis=-1)
     return ops.where(inside, moved, outside)
 
 

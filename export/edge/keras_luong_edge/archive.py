@@ -120,7 +120,7 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
         reason = error.args[0] if isinstance(error, KeyError) else error
         raise ValueError(
             f"{os.fspath(path)!r} is damaged, or no file of "
-            f"keras_luong.export_tflite: {reason}"
+            f"keras_luong.export_tflite for a translator: {reason}"
         ) from error
 
 
