@@ -39,9 +39,9 @@ Source: TypeAlias = Any
 class SpecialTokens:
     """The ids that a model's tokens begin, end and are padded with.
 
-    The defaults are those of this library's tokenizers. Two or all three of them may be
-    the same id: a model may be started with its end token or with padding, and may end
-    with padding.
+    The defaults are those of this library's tokenizers: 0 is padding, 1 the unknown
+    token, 2 begins and 3 ends. Two or all three of them may be the same id: a model may
+    be started with its end token or with padding, and may end with padding.
 
     Args:
         bos_id: The token that a model reads first. It is never generated, unless it is

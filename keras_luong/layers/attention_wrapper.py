@@ -47,7 +47,8 @@ class AttentionWrapper(AttentionalCell):
         kernel_initializer: That of W_c.
         attentional_vector: A layer of your own in the place of `AttentionalVector`.
         **kwargs: `attentional_activation`, `attentional_bias`,
-            `use_attentional_vector` and `output_attention` as in `AttentionalCell`;
+            `use_attentional_vector` and `output_attention` as in
+            `InputFeedingDecoderCell`;
             `dropout` (on the inputs), `output_dropout`, `seed`; `name`, `dtype` (the
             cell's by default).
 

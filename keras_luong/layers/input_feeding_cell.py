@@ -196,11 +196,21 @@ class InputFeedingDecoderCell(AttentionalCell):
         cell_type: "lstm", "layer_norm_lstm", "gru" or "simple_rnn".
         input_feeding: Whether h̃_{t-1} enters the first layer.
         attentional_vector: A layer of your own in the place of `AttentionalVector`.
-        **kwargs: `attentional_activation`, `attentional_bias`,
-            `use_attentional_vector` and `output_attention` as in `AttentionalCell`;
-            `dropout`, `recurrent_dropout`, `residual` and the
-            initializers as in `RecurrentLayers`; `output_dropout` and `seed` as in
-            `DecoderCell`; `name`, `dtype`.
+        **kwargs: More options.
+
+            - `attentional_activation`: That of h̃: "tanh", another, or None.
+            - `attentional_bias`: Whether h̃ has a bias; False by default.
+            - `use_attentional_vector`: Whether there is a W_c; if not, the context
+              itself is h̃.
+            - `output_attention`: Whether the output is h̃; if not, it is h, and h̃ is
+              only fed back.
+            - `dropout`: Rate on what enters each layer from below.
+            - `recurrent_dropout`: Rate on the recurrent h of each layer.
+            - `output_dropout`: Rate on h̃; `dropout` by default. A sequence has one mask.
+            - `residual`: Whether layers after the first add their input to their
+              output.
+            - `kernel_initializer`, `recurrent_initializer`, `bias_initializer`, `seed`,
+              `name`, `dtype`: As in `keras.layers.LSTM`.
 
     Call arguments:
         inputs: Embedded target words [B, K, E].
