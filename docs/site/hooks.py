@@ -17,7 +17,8 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.M | re.S)
 INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
 FUNCTION = re.compile(r"<mi>[a-z]{2,}</mi>(?=<mi>|<msub>)")  # the exp of exp u
-INCLUDE = re.compile(r"<!-- include: (\S+) -->")
+#: With the link before it, for those who read the page in a checkout.
+INCLUDE = re.compile(r"(?:\[[^\]]*\]\([^)]*\)\s+)?<!-- include: (\S+) -->")
 
 
 def on_page_markdown(markdown, page, config, files):

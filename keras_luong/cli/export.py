@@ -40,7 +40,7 @@ class ExportOptions(SearchOptions):
             (SavedModel).
         warmup: Texts that a server translates before it takes requests; by default the
             check text, if tensorflow-serving-api is installed (SavedModel).
-        quantize: Stores weights in 16 or 8 bits: half or a quarter of the size
+        quantize: Stores weights in 16 or 8 bits: half or a quarter of their size
             (.tflite, page).
         source_length: Fixed number of source tokens, for runtimes that need fixed
             shapes, such as LiteRT.js; by default any length (.tflite), or 64 (page).

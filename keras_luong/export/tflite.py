@@ -88,7 +88,7 @@ def export_tflite(
             `SequenceGenerator`; with a `BeamSearch` without a shortlist or a
             `GreedySearch`.
         path: The file, replaced if it exists.
-        quantize: None for float32 weights; "float16" for half the size; "int8" for a
+        quantize: None for float32 weights; "float16" for half their size; "int8" for a
             quarter of it, with products of integers (dynamic range quantization).
         source_length: S, end token and padding included, for runtimes that need fixed
             shapes, such as LiteRT.js. The outputs are then padded to the longest

@@ -199,7 +199,8 @@ class TokenizerPair(tf.Module):
                 if (path.parent / name).parent != path.parent:
                     raise ValueError(f"{name!r} is no name of a file in {path.parent}")
         except (ValueError, KeyError, TypeError, AttributeError, *_EXTREMES) as error:
-            raise ValueError(f"{path} is damaged: {error!r}.") from error
+            why = error if isinstance(error, ValueError) else repr(error)
+            raise ValueError(f"{path} is damaged: {why}.") from error
         homes = {Path(within or path.parent).resolve(), path.parent.resolve()}
         tokenizers = []
         for name, vocab_size, checksum in entries:
