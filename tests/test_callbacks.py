@@ -136,7 +136,7 @@ def test_stops_after_some_epochs_without_a_better_one(tmp_path, capsys):
         assert stopped_early(history[:n], "val_bleu", 2) == stops[-1]
     assert stops == [False, False, False, True, True]
     said = capsys.readouterr().out
-    assert "Stopping early after epoch 4: val_bleu was 3" in said
+    assert "after epoch 4: val_bleu was best after epoch 2, 3" in said
     assert "Training stopped early before, val_bleu 3." in said
     assert not stopped_early([], "val_bleu", 2)
     assert not stopped_early(history, "val_bleu", None)

@@ -63,7 +63,7 @@ def test_the_report_as_json(folder, capsys):
     ]
     faults = found["splits"]["train"]["faults"]
     assert COUNTS == {name: faults[name]["pairs"] for name in COUNTS}
-    assert faults["markup"] == {"pairs": 15, "of": 640, "line": 21}
+    assert faults["markup"] == {"pairs": 15, "of": 640, "line": 21, "most": None}
     assert found["splits"]["test"]["overlap"]["pairs"] == 3
 
 

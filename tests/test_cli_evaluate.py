@@ -29,6 +29,8 @@ from keras_luong.evaluation.scores import bleu
 from keras_luong.files import write_json
 from keras_luong.runs import load_save
 from keras_luong.runs.run import RunDirectory, read_record, write_record
+from keras_luong.text import load_corpus
+from keras_luong.text.corpus import fingerprint
 
 SOURCES = ["the red dog", "the cat is the dog", "", "is is the red cat", "x"]
 
@@ -384,7 +386,26 @@ class TestTune:
 
 
 def test_a_table_is_not_scored_as_lines(tmp_path, tiny_run):
-    (tmp_path / "memory.tmx").write_text("<tmx></tmx>\n")
-    words = [tiny_run.run.path, "--test", *[tmp_path / "memory.tmx"] * 2]
-    with pytest.raises(ValueError, match="--test must be lines .* --data .*memory.tmx"):
-        run_checked("evaluate", *words)
+    for name, text in ("m.tmx", "<tmx></tmx>\n"), ("m.tsv", "a\tb\n"):
+        (tmp_path / name).write_text(text)
+        words = [tiny_run.run.path, "--test", *[tmp_path / name] * 2]
+        with pytest.raises(ValueError, match=f"--test must be lines.*{name}.* --data"):
+            run_checked("evaluate", *words)
+
+
+@pytest.mark.usefixtures("traced")
+def test_all_of_a_file_is_judged_unless_the_run_was_trained_on_it(
+    path, said, tmp_path, capsys
+):
+    """A training would hold pairs out of it."""
+    rows = (f"{x} {n}\t{y} {n}" for n in range(9) for x, y in zip(SOURCES, said))
+    table = written(tmp_path / "client.tsv", rows)
+    words = ["--data", table, "--source", "en", "--target", "zh", "--worst", "0"]
+    run("evaluate", path, *words)
+    assert f"client.tsv: {9 * len(SOURCES)} sentences" in capsys.readouterr().out
+    digest = fingerprint(load_corpus(table, "en", "zh").whole, "train").digest
+    record = read_record(path)
+    learned = {"train": {"digest": "1", "whole": {"digest": digest}}}
+    write_json(tmp_path / "run" / "run.json", {**record, "corpus": learned})
+    run("evaluate", tmp_path / "run", *words)
+    assert "validation: " in (out := capsys.readouterr().out) and "client" not in out

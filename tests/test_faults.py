@@ -303,13 +303,15 @@ def test_counts_of_noisy_text():
     blocks = blocks_of(sources, targets)
     counts = counts_of(blocks)
     for place, name in enumerate(NOISE, 1):
-        pairs, of, line = counts[name]
+        pairs, of, line, _ = counts[name]
         if name not in ("control", "language", "length"):  # which others have too
             assert pairs == 40
         assert 40 <= pairs < 100 and of == 1500 and line <= place
     assert counts["empty"] == FaultCount(40, 1500, 1)
     assert abs(counts["misaligned"].pairs - 200) < 40
     assert counts["misaligned"].line > 320
+    first, last = counts["misaligned"].most  # of the 200 that are shifted
+    assert 310 < first < 380 and 460 < last < 530
     notes = list(fault_notes(counts))  # the worst first
     assert len(notes) == len(FAULTS)
     assert "40 of 1,500 pairs (2.7%) have an empty side, as line 1: training" in (
@@ -320,6 +322,7 @@ def test_counts_of_noisy_text():
     assert worst.text in text and worst.advice in text
     about = [x for x in notes if re.match(r"about \d+ of 1,500 pairs", x)]
     assert len(about) == 1 and "seem misaligned" in about[0]
+    assert f", mostly lines {first} to {last}: look" in about[0]
     few = {"empty": FaultCount(1, 10_000, 3)}
     assert not [*fault_notes(few)] and len([*fault_notes(few, all_of_them=True)]) == 1
 

@@ -52,7 +52,7 @@ class EvaluateOptions(CorpusOptions, SearchOptions):
         run_dir: A run directory, as `keras-luong train` writes it; not needed with
             --hypotheses.
         test: A source file and its reference, plain or gzip; by default the held-out
-            splits of the run's data.
+            splits of the run's data, or of --data all but what the run was trained on.
         tag: Name of a tag that the run was trained with, put in front of each source;
             by default the run's own one in front of its own data.
         against: Another run to compare the run with, by paired bootstrap.
@@ -191,7 +191,8 @@ def run(options: EvaluateOptions) -> None:
 
 def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     from keras_luong.cli.translators import corpus_of, tell_languages
-    from keras_luong.text.corpus import sentences
+    from keras_luong.text.corpus import fingerprint, sentences
+    from keras_luong.text.held_out import HeldOut
 
     if options.test:
         source, reference = options.test
@@ -202,10 +203,17 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
             tell_languages(options.run_dir, source=sources, target=references)
         yield TestSet(source.name, sources, references)
         return
-    corpus = corpus_of(options, options.run_dir, with_tag=False)
-    for split in corpus.splits:
-        if split != "train":
-            yield TestSet(split, *sentences(corpus, split))
+    corpus: Any = corpus_of(options, options.run_dir, with_tag=False)
+    splits = [split for split in corpus.splits if split != "train"]
+    if options.data is not None and isinstance(corpus, HeldOut):
+        # Of text that the run was not trained on, nothing need be held out.
+        known = (read_record(options.run_dir)["corpus"] or {}).get("train", {})
+        learned = [x.get("digest") for x in (known, known.get("whole", {}))]
+        if fingerprint(corpus.whole, "train").digest not in learned:
+            corpus, splits = corpus.whole, [*corpus.whole.splits]
+    for split in splits:
+        name = corpus.name if split == "train" else split
+        yield TestSet(name, *sentences(corpus, split))
 
 
 def _names(options: EvaluateOptions) -> list[str]:

@@ -49,12 +49,17 @@ def _check_file(name: str, path: Path) -> None:
 
 def _check_text_file(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
-    _check_file(name, path)
-    if form_of(path) not in (None, "tsv"):  # terms have tabs between
+    if form_of(path) is not None:
         raise ValueError(
-            f"--{name} must be lines of plain text. Received a file of another form, "
-            f"as --data reads them: {path}"
+            f"--{name} must be lines of plain text. Received: {path}, which commands "
+            "with --data read there"
         )
+    _check_lines(name, path)
+
+
+def _check_lines(name: str, path: Path) -> None:
+    """The same of lines of columns, with tabs between."""
+    _check_file(name, path)
     if path.is_file():
         next(read_raw_lines(path), None)
 
@@ -112,6 +117,7 @@ RunOrOther = Annotated[Path, check_path, _check_run_or_other]
 AnyPath = Annotated[Path, check_path]
 AnyFile = Annotated[Path, check_path, _check_file]
 TextFile = Annotated[Path, check_path, _check_text_file]
+ColumnsFile = Annotated[Path, check_path, _check_lines]
 Sentences = Annotated[Path, check_path, _check_sentences]
 OldFolder = Annotated[Path, check_path, _check_folder]
 NewFile = Annotated[Path, check_path, _check_new_file]
@@ -284,9 +290,9 @@ class TranslateOptions(EngineOptions, SearchOptions):
     input: AnyPath | None = None
     output: AnyPath | None = None
     column: str | None = None
-    constraints: TextFile | None = None
+    constraints: ColumnsFile | None = None
     prefixes: TextFile | None = None
-    terms: TextFile | None = None
+    terms: ColumnsFile | None = None
     tag: str | None = None
     n_best: int = 1
     scores: bool = False

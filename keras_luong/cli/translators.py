@@ -135,7 +135,10 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
         raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
     if options.data is not None:
         corpus = load_corpus(chosen["data"], chosen["source"], chosen["target"])
-        pairs = list(corpus.pairs(corpus.splits[0]).take(_LINES).as_numpy_iterator())
+        whole: Any = getattr(
+            corpus, "whole", corpus
+        )  # of which nothing is held out yet
+        pairs = list(whole.pairs(whole.splits[0]).take(_LINES).as_numpy_iterator())
         sides = {side: [pair[side] for pair in pairs] for side in ("source", "target")}
         tell_languages(run_dir, **sides)
         return corpus

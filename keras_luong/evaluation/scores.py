@@ -76,9 +76,15 @@ def _corpus_score(
 ) -> CorpusScore:
     """A score of a whole text, with one reference for each sentence."""
     check_parallel(hypotheses, references)
+    if name == "BLEU" and not _looks_tokenized(references):
+        options["force"] = True  # of translations alone sacrebleu would say so wrongly
     scorer = metric(name, tokenize, **options)
     found = scorer.corpus_score(list(hypotheses), [list(references)])
     return CorpusScore(found.score, str(scorer.get_signature()), name)
+
+
+def _looks_tokenized(lines: Sequence[str]) -> bool:
+    return 2 * sum(line.endswith(" .") for line in lines) > len(lines)
 
 
 def check_parallel(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -226,7 +226,10 @@ class StopEarly(keras.callbacks.Callback):
         stale = epochs_without_progress(history, self.monitor)
         if stale >= self.patience:
             best = best_so_far(history, self.monitor)
-            print(f"Stopping early after epoch {epoch + 1}: {self.monitor} was {best}")
+            print(
+                f"Stopping early after epoch {epoch + 1}: {self.monitor} was best after "
+                f"epoch {epoch + 1 - stale}, {best:.4g}"
+            )
             self.model.stop_training = True
 
 
