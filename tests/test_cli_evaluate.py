@@ -398,7 +398,11 @@ def test_all_of_a_file_is_judged_unless_the_run_was_trained_on_it(
     path, said, tmp_path, capsys
 ):
     """A training would hold pairs out of it."""
-    rows = (f"{x} {n}\t{y} {n}" for n in range(9) for x, y in zip(SOURCES, said))
+    rows = (
+        f"{x} {n}\t{y} {n}"
+        for n in range(9)
+        for x, y in zip(SOURCES, said, strict=True)
+    )
     table = written(tmp_path / "client.tsv", rows)
     words = ["--data", table, "--source", "en", "--target", "zh", "--worst", "0"]
     run("evaluate", path, *words)

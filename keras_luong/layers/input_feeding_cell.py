@@ -206,7 +206,7 @@ class InputFeedingDecoderCell(AttentionalCell):
               only fed back.
             - `dropout`: Rate on what enters each layer from below.
             - `recurrent_dropout`: Rate on the recurrent h of each layer.
-            - `output_dropout`: Rate on h̃; `dropout` by default. A sequence has one mask.
+            - `output_dropout`: Rate on h̃; `dropout` by default.
             - `residual`: Whether layers after the first add their input to their
               output.
             - `kernel_initializer`, `recurrent_initializer`, `bias_initializer`, `seed`,

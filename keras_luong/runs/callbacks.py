@@ -227,8 +227,8 @@ class StopEarly(keras.callbacks.Callback):
         if stale >= self.patience:
             best = best_so_far(history, self.monitor)
             print(
-                f"Stopping early after epoch {epoch + 1}: {self.monitor} was best after "
-                f"epoch {epoch + 1 - stale}, {best:.4g}"
+                f"Stopping early after epoch {epoch + 1}: {self.monitor} was best "
+                f"after epoch {epoch + 1 - stale}, {best:.4g}"
             )
             self.model.stop_training = True
 

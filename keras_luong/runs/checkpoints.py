@@ -134,8 +134,8 @@ class Checkpoints(keras.callbacks.Callback):
         else:
             raise OSError(
                 f"{self.run.path} holds finished epochs, but {self.run.checkpoints} no "
-                "checkpoint to go on from. Give another run directory to start anew, with "
-                f"--init_from {self.run.path} from its best weights"
+                "checkpoint to go on from. Give another run directory to start anew; "
+                f"with --init_from {self.run.path}, from its best weights"
             )
 
     def _paths(self) -> list[str]:
