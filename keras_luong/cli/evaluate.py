@@ -203,11 +203,12 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
             tell_languages(options.run_dir, source=sources, target=references)
         yield TestSet(source.name, sources, references)
         return
-    corpus: Any = corpus_of(options, options.run_dir, with_tag=False)
+    run_dir: Any = options.run_dir
+    corpus: Any = corpus_of(options, run_dir, with_tag=False)
     splits = [split for split in corpus.splits if split != "train"]
     if options.data is not None and isinstance(corpus, HeldOut):
         # Of text that the run was not trained on, nothing need be held out.
-        known = (read_record(options.run_dir)["corpus"] or {}).get("train", {})
+        known = (read_record(run_dir)["corpus"] or {}).get("train", {})
         learned = [x.get("digest") for x in (known, known.get("whole", {}))]
         if fingerprint(corpus.whole, "train").digest not in learned:
             corpus, splits = corpus.whole, [*corpus.whole.splits]

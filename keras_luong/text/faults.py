@@ -261,7 +261,7 @@ class FaultCounter:
         >>> pairs = ["a dog", "see &amp;"], ["ein Hund", "siehe &amp;"]
         >>> counter.read(*pairs)
         >>> counter.counts(Sample(np.arange(2), *pairs))["markup"]
-        FaultCount(pairs=1, of=2, line=2)
+        FaultCount(pairs=1, of=2, line=2, most=None)
     """
 
     def __init__(self, source_language: str, target_language: str) -> None:
