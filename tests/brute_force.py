@@ -1,7 +1,5 @@
 """Models that are looked up, and in plain Python all that a search may find by them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from random import Random

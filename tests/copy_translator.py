@@ -1,7 +1,5 @@
 """A translator that says each word of its source in the other language."""
 
-from __future__ import annotations
-
 import functools
 
 import tensorflow as tf

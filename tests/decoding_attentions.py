@@ -1,7 +1,5 @@
 """Attentions and decoder cells of every kind, and what they are called with."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 

@@ -13,8 +13,6 @@ no difference; those are not counted.
 A mutant is killed if a test fails, or takes four times as long as all of them do.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import concurrent.futures

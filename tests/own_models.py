@@ -1,7 +1,5 @@
 """Models as a user writes them: an `encode` and a `step`, and ids of their own."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

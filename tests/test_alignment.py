@@ -1,7 +1,5 @@
 """Alignments: made of attention, scored, read and written; the words they are of."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attentions by hand, what they do in training, and the options that they refuse."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What holds for the call of every attention: forms, masks, batches, files, dtypes."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

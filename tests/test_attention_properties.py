@@ -1,7 +1,5 @@
 """Attentions of every kind against plain NumPy, and against Keras's own layers."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

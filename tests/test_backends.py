@@ -3,8 +3,6 @@
 A backend is chosen when Keras is imported, so that each has a process of its own.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Beam and greedy search against brute force, plain Python and models that spell."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Callbacks of a training: its log, its weights, when it stops, how good it is."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import SimpleNamespace

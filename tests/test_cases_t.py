@@ -4,8 +4,6 @@ That marked and packed files are read (T2, T4) is in `test_odd_text.py`, more of
 what a SavedModel answers (T9, T10) in `test_saved_model.py`.
 """
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -3,8 +3,6 @@
 Where its directory is damaged, or another one by now, it says so and writes nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

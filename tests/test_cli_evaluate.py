@@ -1,7 +1,5 @@
 """How good runs are: on any text, beside each other, and by which search."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Exporting a run, trying the export out, and comparing it with the run elsewhere."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Command lines: help, options, what is said of mistakes, and exit codes."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import importlib

@@ -1,7 +1,5 @@
 """Translating and scoring lines: one line in is one line out."""
 
-from __future__ import annotations
-
 import codecs
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """The benchmark that compares the attentions of the paper."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -4,8 +4,6 @@ The others have their own tests where they are used: in layers, recurrences, mig
 and exports.
 """
 
-from __future__ import annotations
-
 import keras
 import pytest
 

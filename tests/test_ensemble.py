@@ -1,7 +1,5 @@
 """Ensembles, against NumPy and their members alone; shortlists, against all words."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

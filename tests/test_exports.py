@@ -5,8 +5,6 @@ run is in `test_saved_model.py` and `test_tflite.py`. In `test_web_page.py` the 
 says what LiteRT says in Python.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import zipfile

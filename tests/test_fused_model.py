@@ -1,7 +1,5 @@
 """The output layer and its loss computed together, against NumPy and Keras."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -3,8 +3,6 @@
 What is drawn is compared with known distributions, NumPy, and greedy search.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import math

@@ -4,8 +4,6 @@ Sizes are exact, and much of a sentence's time. No loop computes again what is t
 at all of its steps: `hoisted` moves it out, `cast_once` casts weights before.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any, NamedTuple

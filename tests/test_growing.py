@@ -1,7 +1,5 @@
 """Models that are changed: their vocabularies grow, or parts are frozen."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -3,8 +3,6 @@
 And all of them say what Keras says.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import time

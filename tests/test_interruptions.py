@@ -1,7 +1,5 @@
 """Commands that are interrupted: by Ctrl-C and SIGTERM at any moment, by full disks."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

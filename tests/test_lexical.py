@@ -3,8 +3,6 @@
 `test_beam` has phrases in every search.
 """
 
-from __future__ import annotations
-
 import gzip
 from random import Random
 

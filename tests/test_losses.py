@@ -1,7 +1,5 @@
 """The training loss and the metrics; see test_fused_model.py."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

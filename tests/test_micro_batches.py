@@ -1,7 +1,5 @@
 """Requests that come while others are computed are computed together."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading

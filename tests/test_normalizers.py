@@ -1,7 +1,5 @@
 """What makes weights of scores: normalizers, and monotonic attention and its chunks."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Optimizers, and the schedules of their learning rates."""
 
-from __future__ import annotations
-
 import itertools
 
 import keras

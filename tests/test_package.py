@@ -1,7 +1,5 @@
 """The package: what importing it does, what it says of itself, and how it is built."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

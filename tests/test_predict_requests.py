@@ -1,7 +1,5 @@
 """What the reference server is asked: what is wrong is the client's mistake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import pickle

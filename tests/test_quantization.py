@@ -1,7 +1,5 @@
 """Weights in int8; those of every attention are in test_attention_call.py."""
 
-from __future__ import annotations
-
 import gc
 
 import keras

@@ -1,7 +1,5 @@
 """Ray's engine says what the local one says, whoever is killed while it works."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A run directory: its record and the paths it names, its lock, what is loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 `test_exports.py` has every model and search.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Translators as run directories; files of weights; averages of several as a run."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import warnings

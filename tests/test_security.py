@@ -1,7 +1,5 @@
 """What SECURITY.md says of loading: data is read, and nothing is executed."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

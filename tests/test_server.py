@@ -1,7 +1,5 @@
 """The reference server on Ray Serve: right under load, and when parts of it die."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

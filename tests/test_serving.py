@@ -4,8 +4,6 @@ The clients of REST and gRPC are tested with the server, in `test_server.py`; wh
 program reads, in `test_odd_text.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Two workers train, one is killed: the loop of the docs starts both again."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs that start from another run: its settings, weights, tokenizers and text."""
 
-from __future__ import annotations
-
 import shutil
 
 import keras

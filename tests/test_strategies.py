@@ -1,7 +1,5 @@
 """Training on several devices and machines is training on one; and fills each."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Corpora that a translator has made in part: of teachers, or translated back."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

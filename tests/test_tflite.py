@@ -5,8 +5,6 @@ distribution of its own, which shares no code with this library; its own tests a
 `export/edge/tests`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Training: a directory that has all of it, and that goes on where it stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

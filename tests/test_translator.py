@@ -1,7 +1,5 @@
 """Text in, text out: the right text, in the right order, for any input at all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The page's modules read what Python reads, in Node.js; and the folder is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -5,8 +5,6 @@ sentences, for the test of a real model; else it is the run of `make demo` and i
 set.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -4,8 +4,6 @@ Downloads TensorFlow (600 MB, or from pip's cache) and takes minutes; where pip 
 no index, it is skipped.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

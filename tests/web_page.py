@@ -1,7 +1,5 @@
 """What the tests of the page need: node, npm, a browser, and a server of files."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

@@ -11,8 +11,6 @@ in.en, out.de, news.en, news.de, mono.de, ...    small text files, see `TEXTS`
 ```
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
