@@ -447,9 +447,10 @@ def test_k2_others_are_drawn_by_the_seed_and_each_equally_often():
     assert Counter(counts.values()) == {2: 23, 3: 7}
 
 
-@pytest.mark.parametrize(
-    "others, share, message", [(0, 0.5, "no p"), (3, 1.0, "share")]
-)
+UNMIXED = [(0, 0.5, "no p"), (3, 1.0, "share")]
+
+
+@pytest.mark.parametrize("others, share, message", UNMIXED)
 def test_k2_what_cannot_be_mixed(others, share, message):
     with pytest.raises(ValueError, match=message):
         mix_pairs(tf.data.Dataset.range(3), tf.data.Dataset.range(others), share)

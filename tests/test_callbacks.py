@@ -261,18 +261,18 @@ def test_refuses_at_once():
             TranslationEvaluation(None, *arguments)
 
 
-@pytest.mark.parametrize(
-    "monitor, values, expected",
-    [
-        ("val_token_accuracy", [1.0, 3.0, 2.0], (3.0, 1)),
-        ("val_loss", [1.0, 3.0, 2.0], (1.0, 2)),
-        ("val_perplexity", [2.0, 2.0], (2.0, 1)),  # a tie is no improvement
-        ("val_loss", [None, 2.0, None], (2.0, 1)),
-        ("val_bleu", [float("nan")], (None, 1)),
-        ("val_loss", [None], (None, 1)),
-        ("val_loss", [], (None, 0)),
-    ],
-)
+MONITORED = [
+    ("val_token_accuracy", [1.0, 3.0, 2.0], (3.0, 1)),
+    ("val_loss", [1.0, 3.0, 2.0], (1.0, 2)),
+    ("val_perplexity", [2.0, 2.0], (2.0, 1)),  # a tie is no improvement
+    ("val_loss", [None, 2.0, None], (2.0, 1)),
+    ("val_bleu", [float("nan")], (None, 1)),
+    ("val_loss", [None], (None, 1)),
+    ("val_loss", [], (None, 0)),
+]
+
+
+@pytest.mark.parametrize("monitor, values, expected", MONITORED)
 def test_the_best_epoch_so_far(monitor, values, expected):
     history = [{monitor: value} for value in values]
     without = metrics.epochs_without_progress(history, monitor)

@@ -70,10 +70,10 @@ def best_distinct(hypotheses, most):
     return sorted(first.values(), key=hypotheses.index)[:most]
 
 
-@pytest.mark.parametrize(
-    "runtime",
-    ["translator", pytest.param("on_edge", marks=pytest.mark.slow)],
-)
+RUNTIMES = ["translator", pytest.param("on_edge", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_t6_n_best_texts_differ(runtime, whole, request):
     """A text came twice where it had two segmentations, and a worse one was missing."""
     found = request.getfixturevalue(runtime).translate(TEXTS, n_best=True)

@@ -124,17 +124,17 @@ def test_the_config_of_the_vector_has_all_options():
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "mixed_bfloat16": 0.15}
 
 
-@pytest.mark.parametrize(
-    "activation, bias, vector, emits, feeds, dtype",
-    [
-        ("tanh", False, True, "h_tilde", True, "float32"),  # the paper's
-        ("relu", True, True, "h_tilde", False, "float32"),
-        (None, True, True, "h", True, "float64"),
-        (None, True, True, "h", False, "float32"),
-        ("tanh", False, False, "h_tilde", True, "float64"),
-        ("tanh", False, True, "h_tilde", True, "mixed_bfloat16"),
-    ],
-)
+REFERRED = [
+    ("tanh", False, True, "h_tilde", True, "float32"),  # the paper's
+    ("relu", True, True, "h_tilde", False, "float32"),
+    (None, True, True, "h", True, "float64"),
+    (None, True, True, "h", False, "float32"),
+    ("tanh", False, False, "h_tilde", True, "float64"),
+    ("tanh", False, True, "h_tilde", True, "mixed_bfloat16"),
+]
+
+
+@pytest.mark.parametrize("activation, bias, vector, emits, feeds, dtype", REFERRED)
 def test_a_model_equals_the_reference(activation, bias, vector, emits, feeds, dtype):
     """Eq. 5, 7 and 8, whatever h̃ is made of, and whatever is predicted from."""
     config = kl.Seq2SeqConfig(
@@ -225,15 +225,15 @@ def pair(kind, **options):
     return hoisted, called
 
 
-@pytest.mark.parametrize(
-    "kind, input_feeding",
-    [
-        ("stack", True),
-        ("gru", False),
-        *(pytest.param(x, True, marks=pytest.mark.slow) for x in CELLS if x != "stack"),
-        pytest.param("stack", False, marks=pytest.mark.slow),
-    ],
-)
+KINDS = [
+    ("stack", True),
+    ("gru", False),
+    *(pytest.param(x, True, marks=pytest.mark.slow) for x in CELLS if x != "stack"),
+    pytest.param("stack", False, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("kind, input_feeding", KINDS)
 def test_equations_and_calls_of_a_cell_agree(kind, input_feeding):
     """As a sequence, in training or not, and as a search steps."""
     hoisted, called = pair(kind, input_feeding=input_feeding)
@@ -271,19 +271,19 @@ def test_it_equals_the_input_feeding_cell_with_the_same_weights(cell_type):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LSTM(UNITS, activation="relu"),
-        lambda: LSTM(UNITS, recurrent_activation="hard_sigmoid"),
-        lambda: LSTM(UNITS, use_bias=False),
-        lambda: LSTM(UNITS, dropout=0.5),
-        lambda: GRU(UNITS, recurrent_dropout=0.5),
-        lambda: GRU(UNITS, reset_after=False),
-        lambda: [LSTM(UNITS), GRU(UNITS, reset_after=False)],
-        lambda: [LSTM(UNITS), LSTM(UNITS, dtype="bfloat16")],
-    ],
-)
+OTHERS = [
+    lambda: LSTM(UNITS, activation="relu"),
+    lambda: LSTM(UNITS, recurrent_activation="hard_sigmoid"),
+    lambda: LSTM(UNITS, use_bias=False),
+    lambda: LSTM(UNITS, dropout=0.5),
+    lambda: GRU(UNITS, recurrent_dropout=0.5),
+    lambda: GRU(UNITS, reset_after=False),
+    lambda: [LSTM(UNITS), GRU(UNITS, reset_after=False)],
+    lambda: [LSTM(UNITS), LSTM(UNITS, dtype="bfloat16")],
+]
+
+
+@pytest.mark.parametrize("make", OTHERS)
 def test_cells_with_other_equations_are_called(make):
     wrapper = kl.AttentionWrapper(make(), kl.LuongAttention(), dtype="float32")
     assert not wrapper.recurrent.kinds

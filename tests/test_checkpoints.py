@@ -128,13 +128,13 @@ def copy(whole, tmp_path):
 SLOWLY = ([1], (0, 0)), ([3, 2], (1, 0)), ([4], (1, 0)), ([6], (1, 2))
 
 
-@pytest.mark.parametrize(
-    "kills, position, eager",
-    [
-        ([3], (0, 2), True),
-        *(pytest.param(*case, False, marks=pytest.mark.slow) for case in SLOWLY),
-    ],
-)
+KILLED = [
+    ([3], (0, 2), True),
+    *(pytest.param(*case, False, marks=pytest.mark.slow) for case in SLOWLY),
+]
+
+
+@pytest.mark.parametrize("kills, position, eager", KILLED)
 def test_going_on_equals_never_stopping(
     tmp_path, wholes, monkeypatch, kills, position, eager
 ):
@@ -173,18 +173,18 @@ def test_a_signal_saves_and_stops(tmp_path, whole, number):
     assert_equal(model, whole.model)
 
 
-@pytest.mark.parametrize(
-    "mine, others, expected",
-    [
-        ([4, 6], [], 6),
-        ([4, 6], [[2, 4]], 4),
-        ([4, 6], [[4, 6], [6, -1]], 6),
-        ([6, 4], [[2, -1]], -1),
-        ([], [[2, 4]], -1),
-        ([0], [[0, -1]], 0),
-        ([], [[-1, -1]], None),
-    ],
-)
+MACHINES = [
+    ([4, 6], [], 6),
+    ([4, 6], [[2, 4]], 4),
+    ([4, 6], [[4, 6], [6, -1]], 6),
+    ([6, 4], [[2, -1]], -1),
+    ([], [[2, 4]], -1),
+    ([0], [[0, -1]], 0),
+    ([], [[-1, -1]], None),
+]
+
+
+@pytest.mark.parametrize("mine, others, expected", MACHINES)
 def test_machines_go_on_from_what_all_of_them_have(mine, others, expected):
     def gather(row):
         assert row.shape == (1, 2) and row.dtype == np.int64
@@ -193,10 +193,10 @@ def test_machines_go_on_from_what_all_of_them_have(mine, others, expected):
     assert newest_common(mine, 2, gather) == expected
 
 
-@pytest.mark.parametrize(
-    "saved, other, place",
-    [(True, [0, -1], (0, 0)), (False, [0, -1], (0, 0)), (False, [4, 6], None)],
-)
+FIRST = [(True, [0, -1], (0, 0)), (False, [0, -1], (0, 0)), (False, [4, 6], None)]
+
+
+@pytest.mark.parametrize("saved, other, place", FIRST)
 def test_a_machine_killed_before_its_first_checkpoint(
     tmp_path, monkeypatch, saved, other, place
 ):

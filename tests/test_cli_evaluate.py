@@ -192,16 +192,16 @@ class Noting:
         return [Translation("x y", 0.0, [], [], *no) for _ in texts]
 
 
-@pytest.mark.parametrize(
-    "own, words, expected",
-    [
-        ({"tag": "old"}, ["--tag", "news"], "news"),
-        ({"tag": "old"}, [], "old"),
-        ({"tag": "old"}, ["--data", "{data}"], None),
-        ({"tag": "old"}, ["--test", "{data}/val.en", "{data}/val.de"], None),
-        ({}, ["--test", "{data}/val.en", "{data}/val.de", "--tag", "news"], "news"),
-    ],
-)
+TAGGED = [
+    ({"tag": "old"}, ["--tag", "news"], "news"),
+    ({"tag": "old"}, [], "old"),
+    ({"tag": "old"}, ["--data", "{data}"], None),
+    ({"tag": "old"}, ["--test", "{data}/val.en", "{data}/val.de"], None),
+    ({}, ["--test", "{data}/val.en", "{data}/val.de", "--tag", "news"], "news"),
+]
+
+
+@pytest.mark.parametrize("own, words, expected", TAGGED)
 def test_the_tag_in_front_of_what_is_read(
     own, words, expected, path, tmp_path, monkeypatch, capsys
 ):

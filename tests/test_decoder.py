@@ -323,14 +323,14 @@ def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
     np.testing.assert_array_equal(states[-1], [[STEPS], [2]])
 
 
+EMPTY = [
+    (True, False),
+    *(pytest.param(x, True, marks=pytest.mark.slow) for x in (True, False)),
+]
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "input_feeding, training",
-    [
-        (True, False),
-        *(pytest.param(x, True, marks=pytest.mark.slow) for x in (True, False)),
-    ],
-)
+@pytest.mark.parametrize("input_feeding, training", EMPTY)
 def test_an_empty_batch_has_empty_outputs_and_no_gradient(input_feeding, training):
     """In training, in a graph that knows no sizes."""
     decoder, *_ = decoder_of(fed(input_feeding=input_feeding))

@@ -84,18 +84,18 @@ SOME, OTHERS = Fixed([0.5, 0.5, 0.0]), Fixed([0.0, 0.2, 0.8])
 THREE = [Fixed([0.7, 0.3]), Fixed([0.7, 0.3]), Fixed([0.1, 0.9])]
 
 
-@pytest.mark.parametrize(
-    ("members", "arithmetic", "geometric"),
-    [
-        ([EVEN, SURE], [0.3, 0.7], [1, 3]),  # √(.5 x .1) : √(.5 x .9)
-        ([EVEN, Fixed([0.01, 0.09])], [0.3, 0.7], [1, 3]),  # scaled, it is the same
-        ([Fixed([0.5, 0.5], dtype="float16"), SURE], [0.3, 0.7], [1, 3]),
-        ([SOME, OTHERS], [0.25, 0.35, 0.4], [0, 1, 0]),  # impossible for one of them
-        (THREE, [0.5, 0.5], [49 ** (1 / 3), 81 ** (1 / 3)]),
-        # Each member's own favourite is another one's horror.
-        ([Fixed([0.4, 0.6, 0]), Fixed([0.4, 0, 0.6])], [0.4, 0.3, 0.3], [1, 0, 0]),
-    ],
-)
+MEANS = [
+    ([EVEN, SURE], [0.3, 0.7], [1, 3]),  # √(.5 x .1) : √(.5 x .9)
+    ([EVEN, Fixed([0.01, 0.09])], [0.3, 0.7], [1, 3]),  # scaled, it is the same
+    ([Fixed([0.5, 0.5], dtype="float16"), SURE], [0.3, 0.7], [1, 3]),
+    ([SOME, OTHERS], [0.25, 0.35, 0.4], [0, 1, 0]),  # impossible for one of them
+    (THREE, [0.5, 0.5], [49 ** (1 / 3), 81 ** (1 / 3)]),
+    # Each member's own favourite is another one's horror.
+    ([Fixed([0.4, 0.6, 0]), Fixed([0.4, 0, 0.6])], [0.4, 0.3, 0.3], [1, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("members, arithmetic, geometric", MEANS)
 def test_means_by_hand(members, arithmetic, geometric):
     geometric = np.array(geometric) / sum(geometric)
     for mean, expected in (("arithmetic", arithmetic), ("geometric", geometric)):
@@ -166,16 +166,16 @@ def test_other_sizes_are_refused(three, name, sizes):
         Ensemble([Ensemble(three), other])
 
 
-@pytest.mark.parametrize(
-    ("models", "options", "error", "message"),
-    [
-        ([], {}, ValueError, "at least one model"),
-        (ANY, {}, TypeError, "models must be a list.*Fixed"),
-        (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
-        ([ANY, None], {}, TypeError, r"models\[1\].*None"),
-        ([ANY], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
-    ],
-)
+NO_ENSEMBLES = [
+    ([], {}, ValueError, "at least one model"),
+    (ANY, {}, TypeError, "models must be a list.*Fixed"),
+    (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
+    ([ANY, None], {}, TypeError, r"models\[1\].*None"),
+    ([ANY], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
+]
+
+
+@pytest.mark.parametrize("models, options, error, message", NO_ENSEMBLES)
 def test_refuses_what_is_no_ensemble(models, options, error, message):
     with pytest.raises(error, match=message):
         Ensemble(models, **options)
@@ -284,13 +284,13 @@ def test_with_all_words_nothing_changes(name):
         assert_same(kl.generate(model, SOURCES, search), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    [
-        ("tied", 1),
-        *(pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)),
-    ],
-)
+SAID = [
+    ("tied", 1),
+    *(pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)),
+]
+
+
+@pytest.mark.parametrize("name, seed", SAID)
 def test_a_sentence_says_what_its_own_words_allow(name, seed):
     listing = shortlist(seed, frequent=3 * seed)
     found = dataclasses.replace(SEARCH, shortlist=listing)(made(name), SOURCES)
@@ -360,17 +360,17 @@ def test_survives_a_file_as_others_do_not(tmp_path):
             Shortlist.load(path)
 
 
-@pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        (([4], [[4]], 3), ValueError, "vocab_size"),
-        (([4], [[4]], 9.0), TypeError, "vocab_size"),
-        (([9], [[4]], 9), ValueError, "frequent must hold ids from 0"),
-        (([4], [[-1]], 9), ValueError, "lexicon must hold ids from 0"),
-        (([0.5], [[4]], 9), TypeError, "frequent must hold integers"),
-        (([4], [4], 9), ValueError, "lexicon must have rank 2"),
-    ],
-)
+WRONG = [
+    (([4], [[4]], 3), ValueError, "vocab_size"),
+    (([4], [[4]], 9.0), TypeError, "vocab_size"),
+    (([9], [[4]], 9), ValueError, "frequent must hold ids from 0"),
+    (([4], [[-1]], 9), ValueError, "lexicon must hold ids from 0"),
+    (([0.5], [[4]], 9), TypeError, "frequent must hold integers"),
+    (([4], [4], 9), ValueError, "lexicon must have rank 2"),
+]
+
+
+@pytest.mark.parametrize("arguments, error, message", WRONG)
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         Shortlist(*arguments)

@@ -275,13 +275,13 @@ def test_what_it_holds_and_says_of_itself(exported):
     assert of_file["n_best"] == getattr(search, "n_best", 1)
 
 
-@pytest.mark.parametrize(
-    ("search", "change", "error", "message"),
-    [
-        (kl.RandomSampling(**IDS), {}, TypeError, "a BeamSearch or a Greedy"),
-        (SEARCH, {"source_length": 4}, ValueError, "is for a Translator.*: 4"),
-    ],
-)
+NO_FILES = [
+    (kl.RandomSampling(**IDS), {}, TypeError, "a BeamSearch or a Greedy"),
+    (SEARCH, {"source_length": 4}, ValueError, "is for a Translator.*: 4"),
+]
+
+
+@pytest.mark.parametrize("search, change, error, message", NO_FILES)
 def test_what_a_file_cannot_be(search, change, error, message, tmp_path):
     generator = kl.SequenceGenerator(Captioner(), IMAGES, search)
     with pytest.raises(error, match=message):

@@ -81,23 +81,23 @@ def test_faults_of_a_line(name):
         )
 
 
-@pytest.mark.parametrize(
-    ("text", "is_fault"),
-    [
-        ("A man is running along the beach.", True),
-        ("Ein Mann läuft am Strand.", True),
-        ("这是一只在海滩上的狗。", True),
-        ("كلب يركض على الشاطئ", True),
-        ("New York City Marathon", False),
-        ("James and Maria", False),
-        ("OK", False),
-        ("taxi", False),
-        ("东京", False),
-        ("5 kg, 10 km/h, 12:30, 3 cm", False),
-        ("Rue de la Paix", False),
-        ("https://example.com/this/is/it see.example.com", False),
-    ],
-)
+COPIES = [
+    ("A man is running along the beach.", True),
+    ("Ein Mann läuft am Strand.", True),
+    ("这是一只在海滩上的狗。", True),
+    ("كلب يركض على الشاطئ", True),
+    ("New York City Marathon", False),
+    ("James and Maria", False),
+    ("OK", False),
+    ("taxi", False),
+    ("东京", False),
+    ("5 kg, 10 km/h, 12:30, 3 cm", False),
+    ("Rue de la Paix", False),
+    ("https://example.com/this/is/it see.example.com", False),
+]
+
+
+@pytest.mark.parametrize("text, is_fault", COPIES)
 def test_copies_are_sentences(text, is_fault):
     """Names, numbers, addresses and single words are rightly the same."""
     sources, targets = [text, text, text], [text, text.upper(), text + " x y"]
@@ -105,21 +105,21 @@ def test_copies_are_sentences(text, is_fault):
     assert marks.tolist() == [is_fault, is_fault, False]
 
 
-@pytest.mark.parametrize(
-    ("scale", "source", "target", "is_fault"),
-    [
-        (1.0, 40, 79, False),  # 99 / 60 = 1.65
-        (1.0, 40, 80, True),
-        (1.0, 80, 40, True),
-        (1.0, 2, 16, False),  # short ones differ more
-        (1.0, 0, 0, False),
-        (2.0, 40, 80, False),  # twice as long is usual
-        (2.0, 40, 145, False),  # 165 / 100
-        (2.0, 40, 146, True),
-        (0.25, 160, 40, False),  # as of English and Chinese: counted in English letters
-        (0.25, 160, 20, True),
-    ],
-)
+LENGTHS = [
+    (1.0, 40, 79, False),  # 99 / 60 = 1.65
+    (1.0, 40, 80, True),
+    (1.0, 80, 40, True),
+    (1.0, 2, 16, False),  # short ones differ more
+    (1.0, 0, 0, False),
+    (2.0, 40, 80, False),  # twice as long is usual
+    (2.0, 40, 145, False),  # 165 / 100
+    (2.0, 40, 146, True),
+    (0.25, 160, 40, False),  # as of English and Chinese: counted in English letters
+    (0.25, 160, 20, True),
+]
+
+
+@pytest.mark.parametrize("scale, source, target, is_fault", LENGTHS)
 def test_lengths(scale, source, target, is_fault):
     finder = FINDER._replace(scale=scale)
     marks = finder.find(["x" * source], ["x" * target], ["length"])["length"]
@@ -375,18 +375,18 @@ def test_repeats_are_found_across_blocks_and_after_mending():
     assert (first.dropped["repeat"], second.dropped["repeat"]) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("line", "mended"),
-    [
-        ("fÃ¼r", "für"),
-        ("Itâ€™s Â«ouiÂ»", "It’s «oui»"),
-        ("a&nbsp;b &lt; c&#10;d", "a b < c d"),
-        ("Hu\x07nd\x0c Katze \x01 Maus", "Hund Katze Maus"),
-        ("\x93So\x94", "“So”"),
-        ("für 5 €", "für 5 €"),
-        ("lost \ufffd", "lost \ufffd"),
-        ("<b>a</b>", "<b>a</b>"),
-    ],
-)
+MENDED = [
+    ("fÃ¼r", "für"),
+    ("Itâ€™s Â«ouiÂ»", "It’s «oui»"),
+    ("a&nbsp;b &lt; c&#10;d", "a b < c d"),
+    ("Hu\x07nd\x0c Katze \x01 Maus", "Hund Katze Maus"),
+    ("\x93So\x94", "“So”"),
+    ("für 5 €", "für 5 €"),
+    ("lost \ufffd", "lost \ufffd"),
+    ("<b>a</b>", "<b>a</b>"),
+]
+
+
+@pytest.mark.parametrize("line, mended", MENDED)
 def test_mending(line, mended):
     assert mend(line) == mended

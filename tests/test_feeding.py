@@ -391,17 +391,17 @@ def negated(*outputs):
     return -outputs[0]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: kl.ScheduledEmbedding(0.4, embedding(), sample=False, seed=1),
-        lambda: kl.ScheduledOutput(0.4, negated, seed=1),
-        lambda: kl.ScheduledOutput(0.4, keras.layers.Dense(2)),
-        lambda: kl.FreeRunning(4, embedding(), sample=True, given=2, seed=2),
-        lambda: kl.FreeRunning(4, function=negated),
-        lambda: kl.CustomFeeding(negated, 4),
-    ],
-)
+CONFIGURED = [
+    lambda: kl.ScheduledEmbedding(0.4, embedding(), sample=False, seed=1),
+    lambda: kl.ScheduledOutput(0.4, negated, seed=1),
+    lambda: kl.ScheduledOutput(0.4, keras.layers.Dense(2)),
+    lambda: kl.FreeRunning(4, embedding(), sample=True, given=2, seed=2),
+    lambda: kl.FreeRunning(4, function=negated),
+    lambda: kl.CustomFeeding(negated, 4),
+]
+
+
+@pytest.mark.parametrize("make", CONFIGURED)
 def test_configurations_come_back(make):
     feeding = make()
     saved = keras.saving.serialize_keras_object(feeding)
@@ -438,17 +438,17 @@ def test_dropout_is_of_own_inputs_too():
     close(outputs, kept * 2.0 ** np.arange(1, 5)[:, None])
 
 
-@pytest.mark.parametrize(
-    "make, units, message",
-    [
-        (lambda: kl.ScheduledOutput(0.5), 4, "4 columns, inputs with 3"),
-        (lambda: kl.FreeRunning(4, embedding()), 9, "9 outputs.*input_dim=7"),
-        (lambda: kl.FreeRunning(6), WIDTH, "1 or 6 with.*given=1.*2, 4, 3"),
-        (lambda: kl.FreeRunning(6), 2, "inputs must be 6 .*auxiliary.*2, 4, 3"),
-        (lambda: lambda outputs, *_: None, WIDTH, "feeds must be a tensor.*None"),
-        (lambda: lambda outputs, *_: outputs[0], WIDTH, "feeds must be a tensor"),
-    ],
-)
+MISFITS = [
+    (lambda: kl.ScheduledOutput(0.5), 4, "4 columns, inputs with 3"),
+    (lambda: kl.FreeRunning(4, embedding()), 9, "9 outputs.*input_dim=7"),
+    (lambda: kl.FreeRunning(6), WIDTH, "1 or 6 with.*given=1.*2, 4, 3"),
+    (lambda: kl.FreeRunning(6), 2, "inputs must be 6 .*auxiliary.*2, 4, 3"),
+    (lambda: lambda outputs, *_: None, WIDTH, "feeds must be a tensor.*None"),
+    (lambda: lambda outputs, *_: outputs[0], WIDTH, "feeds must be a tensor"),
+]
+
+
+@pytest.mark.parametrize("make, units, message", MISFITS)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_what_does_not_fit_is_refused_at_once(make, units, message, symbolic):
     decoder, inputs = decoder_of(fed(), make(), units), [VALUES, MEMORY]

@@ -428,21 +428,21 @@ def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path)
     check_same(expected, expected, keras.tree.flatten(model(known)))
 
 
+EXPORTED = [
+    "decoder lstm",
+    "decoder local-m",
+    "decoder chunkwise",
+    "decoder location-aware",
+    "decoder multi-head",
+    "decoder sparsemax",
+    "encoder lstm 2 first",
+    "FreeRunning words, training=False",
+]
+
+
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "decoder lstm",
-        "decoder local-m",
-        "decoder chunkwise",
-        "decoder location-aware",
-        "decoder multi-head",
-        "decoder sparsemax",
-        "encoder lstm 2 first",
-        "FreeRunning words, training=False",
-    ],
-)
+@pytest.mark.parametrize("name", EXPORTED)
 def test_k8_keras_exports_a_file_that_litert_runs(name, tmp_path):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     call, model, batch = built(name)

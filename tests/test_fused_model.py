@@ -16,10 +16,10 @@ from keras_luong.training.optimizers import make_optimizer
 V = 5
 
 
-@pytest.mark.parametrize(
-    "rows, chunk, smoothing",
-    [(7, 10, 0.0), (7, 1, 0.3), (1, 10**6, 0.3), (0, 10, 0.0), (8, 20, 0.3)],
-)
+CHUNKS = [(7, 10, 0.0), (7, 1, 0.3), (1, 10**6, 0.3), (0, 10, 0.0), (8, 20, 0.3)]
+
+
+@pytest.mark.parametrize("rows, chunk, smoothing", CHUNKS)
 @pytest.mark.parametrize("transposed, biased", [(False, False), (True, True)])
 def test_chunks_add_up(rows, chunk, smoothing, transposed, biased):
     rng = np.random.default_rng(rows)

@@ -376,43 +376,43 @@ IS_OURS = r'\(units\), which is LuongAttention\("general"\) here. Received: '
 PEEPHOLES = {"input_gate_peephole_weights": (2,)}
 
 
-@pytest.mark.parametrize(
-    "message, model, places, objects",
-    [
-        misfit(r"\(5, 8\), and the model would need \(3 \+ 3, 12\)", units=3),
-        misfit(r"\(5, 8\), and the model would need", cell_type="gru"),
-        misfit("has 1 recurrent layers, and the model's decoder 2", num_layers=2),
-        misfit(r"would need \(3 \+ 0, 8\)", input_feeding=False),
-        misfit(IS_OURS + r"Luon.*'dot'", attention=kl.LuongAttention("dot")),
-        misfit(IS_OURS + "Monotonic", attention=kl.MonotonicAttention()),
-        misfit("Received: no attention", attention=False),
-        misfit("no bias, which is attentional_bias=False", attentional_bias=True),
-        misfit("which is use_attentional_vector=True", use_attentional_vector=False),
-        odd(r"kernel of .* \(4, 3\)", _attention_layers=[{"kernel": (4, 3)}]),
-        odd("decoder of .* has 2 attention", _attention_mechanisms=[LUONG, LUONG]),
-        # As the peephole LSTM of Addons, whose kernel has the same shape.
-        odd("has {.*peephole.*, and .* of the model {", _cell={**CELL, **PEEPHOLES}),
-        biased(False, "has a bias.*output_bias=True", kernel=(2, 5), bias=(5,)),
-        biased(True, "has no bias.*output_bias=False", kernel=(2, 5)),
-        case("no tfa.seq2seq.Attention.* net, step", net={}, step=()),
-        case("no decoder in the model.*only", lambda: dense("only")),
-        case("new has no weights yet", lambda: Dense(3, name="new")),
-        case("is quantized .int8.: load the checkpoint", quantized),
-        case("must be a Keras model .* Received: 'no'", lambda: "no"),
-        case("places must be a dictionary", places=lambda x: ["decoder"]),
-        case("places must be a dictionary", places=lambda x: {x: "decoder"}),
-        case("no 'decoders' in .* decoder,", places=lambda x: {"decoders": x}),
-        case("a weight: .*cell/bias", places=lambda x: {"decoder/_cell/bias": x}),
-        case("must name layers of the", places=lambda x: {"decoder": small_cell()}),
-        case("is an Attention", with_dense, lambda x: {"decoder": x[1]}),
-        case(
-            r"words of the checkpoint has .*\(7, 3\)",
-            *(with_dense, lambda x: {"words": x[1]}),
-            decoder=WRAPPER,
-            words=WORDS,
-        ),
-    ],
-)
+MISFITS = [
+    misfit(r"\(5, 8\), and the model would need \(3 \+ 3, 12\)", units=3),
+    misfit(r"\(5, 8\), and the model would need", cell_type="gru"),
+    misfit("has 1 recurrent layers, and the model's decoder 2", num_layers=2),
+    misfit(r"would need \(3 \+ 0, 8\)", input_feeding=False),
+    misfit(IS_OURS + r"Luon.*'dot'", attention=kl.LuongAttention("dot")),
+    misfit(IS_OURS + "Monotonic", attention=kl.MonotonicAttention()),
+    misfit("Received: no attention", attention=False),
+    misfit("no bias, which is attentional_bias=False", attentional_bias=True),
+    misfit("which is use_attentional_vector=True", use_attentional_vector=False),
+    odd(r"kernel of .* \(4, 3\)", _attention_layers=[{"kernel": (4, 3)}]),
+    odd("decoder of .* has 2 attention", _attention_mechanisms=[LUONG, LUONG]),
+    # As the peephole LSTM of Addons, whose kernel has the same shape.
+    odd("has {.*peephole.*, and .* of the model {", _cell={**CELL, **PEEPHOLES}),
+    biased(False, "has a bias.*output_bias=True", kernel=(2, 5), bias=(5,)),
+    biased(True, "has no bias.*output_bias=False", kernel=(2, 5)),
+    case("no tfa.seq2seq.Attention.* net, step", net={}, step=()),
+    case("no decoder in the model.*only", lambda: dense("only")),
+    case("new has no weights yet", lambda: Dense(3, name="new")),
+    case("is quantized .int8.: load the checkpoint", quantized),
+    case("must be a Keras model .* Received: 'no'", lambda: "no"),
+    case("places must be a dictionary", places=lambda x: ["decoder"]),
+    case("places must be a dictionary", places=lambda x: {x: "decoder"}),
+    case("no 'decoders' in .* decoder,", places=lambda x: {"decoders": x}),
+    case("a weight: .*cell/bias", places=lambda x: {"decoder/_cell/bias": x}),
+    case("must name layers of the", places=lambda x: {"decoder": small_cell()}),
+    case("is an Attention", with_dense, lambda x: {"decoder": x[1]}),
+    case(
+        r"words of the checkpoint has .*\(7, 3\)",
+        *(with_dense, lambda x: {"words": x[1]}),
+        decoder=WRAPPER,
+        words=WORDS,
+    ),
+]
+
+
+@pytest.mark.parametrize("message, model, places, objects", MISFITS)
 def test_what_cannot_be_loaded_is_said(message, model, places, objects, write):
     """And nothing is loaded."""
     layers = model()

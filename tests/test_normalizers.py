@@ -190,16 +190,16 @@ def test_softmax_is_what_none_means():
 # Monotonic attention and its chunks, by hand and against walking from word to word.
 
 
-@pytest.mark.parametrize(
-    "places, row",
-    [
-        (0, [1, 2, 3, 4]),
-        (1, [0, 1, 2, 3]),
-        (3, [0, 0, 0, 1]),
-        (-1, [2, 3, 4, 0]),
-        (-3, [4, 0, 0, 0]),
-    ],
-)
+SHIFTED = [
+    (0, [1, 2, 3, 4]),
+    (1, [0, 1, 2, 3]),
+    (3, [0, 0, 0, 1]),
+    (-1, [2, 3, 4, 0]),
+    (-3, [4, 0, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("places, row", SHIFTED)
 def test_zeros_come_in_where_something_is_shifted(places, row):
     x = ops.array(np.arange(1, 9, dtype="float32").reshape(2, 4))
     found = ops.convert_to_numpy(shifted(x, places))
@@ -247,15 +247,15 @@ def test_a_long_source_loses_nothing():
     np.testing.assert_allclose(found[0], weights, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "p, previous, expected",
-    [
-        ([0, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0]),
-        ([1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1]),  # never back
-        ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]),  # nowhere to stop
-        ([1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 1, 0]),  # may stay
-    ],
-)
+HARD = [
+    ([0, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0]),
+    ([1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1]),  # never back
+    ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]),  # nowhere to stop
+    ([1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 1, 0]),  # may stay
+]
+
+
+@pytest.mark.parametrize("p, previous, expected", HARD)
 def test_hard_by_hand(p, previous, expected):
     result = monotonic_weights(
         ops.array(p, "float32"), ops.array(previous, "float32"), "hard"

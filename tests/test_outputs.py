@@ -190,14 +190,14 @@ def test_a_search_follows_a_bias():
     np.testing.assert_array_equal(hypotheses.ids[:, 0, :4], np.full((2, 4), 5))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"attentional_activation": None, "attentional_bias": True},
-        {"use_attentional_vector": False},
-        {"output_attention": False, "num_layers": 2},
-    ],
-)
+OPTIONS = [
+    {"attentional_activation": None, "attentional_bias": True},
+    {"use_attentional_vector": False},
+    {"output_attention": False, "num_layers": 2},
+]
+
+
+@pytest.mark.parametrize("changes", OPTIONS)
 def test_models_have_the_options_of_their_cell(changes):
     model = make(**changes)
     for name in ("attentional_bias", "use_attentional_vector", "output_attention"):

@@ -327,9 +327,10 @@ def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
 WEIGHTS = np.array([[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]], "float32")
 
 
-@pytest.mark.parametrize(
-    "mask, mean", [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)]
-)
+COVERAGE = [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)]
+
+
+@pytest.mark.parametrize("mask, mean", COVERAGE)
 def test_a_coverage_loss_adds_the_mean_over_words(mask, mean):
     np.testing.assert_allclose(coverage_loss(WEIGHTS), [[0.0, 0.5, 0.75]])
     layer = kl.CoverageLoss(2.0)

@@ -180,29 +180,25 @@ WAYS = [in_one, under_xla, in_another, in_two]
 BRANCHES = [in_a_branch, lambda *x: in_a_branch(*x, around=in_a_graph)]
 
 
-@pytest.mark.parametrize(
-    "order, way, compiled, mask",
-    [
-        ("first", in_one, False, MASK),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
-                *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
-                # As by itself on a GPU; what is around the loops is not compiled.
-                *(("first", way, True, MASK) for way in (in_one, in_another)),
-                ("first", in_one, True, None),
-                *(
-                    (order, way, False, MASK)
-                    for order in list(ORDERS)[1:3]
-                    for way in WAYS
-                ),
-                *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
-                ("second, by symbols", in_one, False, MASK),
-            )
-        ),
-    ],
-)
+LOOPS = [
+    ("first", in_one, False, MASK),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
+            *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
+            # As by itself on a GPU; what is around the loops is not compiled.
+            *(("first", way, True, MASK) for way in (in_one, in_another)),
+            ("first", in_one, True, None),
+            *((order, way, False, MASK) for order in list(ORDERS)[1:3] for way in WAYS),
+            *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
+            ("second, by symbols", in_one, False, MASK),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("order, way, compiled, mask", LOOPS)
 def test_l2_both_loops_have_the_same_derivatives(
     order, way, compiled, mask, monkeypatch
 ):
@@ -539,23 +535,23 @@ def both_ways(monkeypatch, compute):
     return *results, len(calls)
 
 
-@pytest.mark.parametrize(
-    "cell_type, backwards, mask",
-    [
-        ("lstm", True, RIGHT),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("gru", True, RIGHT),
-                ("gru", False, None),
-                ("lstm", False, RIGHT),
-                ("lstm", True, None),
-                ("lstm", True, RIGHT[::-1]),
-                ("lstm", False, EMPTY),
-            )
-        ),
-    ],
-)
+CELLS_OF_KERAS = [
+    ("lstm", True, RIGHT),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("gru", True, RIGHT),
+            ("gru", False, None),
+            ("lstm", False, RIGHT),
+            ("lstm", True, None),
+            ("lstm", True, RIGHT[::-1]),
+            ("lstm", False, EMPTY),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("cell_type, backwards, mask", CELLS_OF_KERAS)
 def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypatch):
     base, layer = make(cell_type)
     rng = np.random.default_rng(0)

@@ -202,16 +202,16 @@ def test_new_weights_and_another_precision(finished, run):
     assert new[0].shape == weights[0].shape and not np.array_equal(new[0], weights[0])
 
 
-@pytest.mark.parametrize(
-    "parts, message",
-    [
-        (["record"], "is no run directory, as it has no run.json"),
-        (["tokenizer"], "no directory of tokenizers"),
-        (["tokenizer/target.txt"], "target.txt"),
-        (["best_weights"], "best weights at .*model.weights.h5; put it back; .*last"),
-        (["best_weights", "last_weights"], "best weights.*no epoch"),
-    ],
-)
+PARTS = [
+    (["record"], "is no run directory, as it has no run.json"),
+    (["tokenizer"], "no directory of tokenizers"),
+    (["tokenizer/target.txt"], "target.txt"),
+    (["best_weights"], "best weights at .*model.weights.h5; put it back; .*last"),
+    (["best_weights", "last_weights"], "best weights.*no epoch"),
+]
+
+
+@pytest.mark.parametrize("parts, message", PARTS)
 def test_names_the_missing_part(run, parts, message):
     for part in parts:
         path = getattr(run, part, run.path / part)
@@ -229,23 +229,23 @@ def test_names_the_run_that_may_have_been_meant(run):
         load(None)
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"format": FORMAT + 1, "library": "keras_luong 9.9"}, "by keras_luong 9.9"),
-        ({"format": None}, "no format version"),
-        ({"model": {"class": "other>Model", "config": {}}}, "'other>Model'.*import"),
-        ({"model": {"class": "keras_luong>Seq2Seq"}}, "config"),
-        ({"model": 3}, "damaged: model must be an object. Received: 3"),
-        ({"paths": [4]}, r"damaged: paths must be an object. Received: \[4\]"),
-        ({"search": {"beam_width": 5, "magic": 1}}, "magic"),
-        ({"search": {"beam_width": 0}}, "beam_width"),
-        ({"max_source_length": "long"}, "max_source_length.*'long'"),
-        ("", "run.json is damaged"),
-        ("[1, 2]", "run.json is damaged"),
-        ('{"format": 1}', "run.json is damaged: it lacks model, search, max_source_"),
-    ],
-)
+UNREADABLE = [
+    ({"format": FORMAT + 1, "library": "keras_luong 9.9"}, "by keras_luong 9.9"),
+    ({"format": None}, "no format version"),
+    ({"model": {"class": "other>Model", "config": {}}}, "'other>Model'.*import"),
+    ({"model": {"class": "keras_luong>Seq2Seq"}}, "config"),
+    ({"model": 3}, "damaged: model must be an object. Received: 3"),
+    ({"paths": [4]}, r"damaged: paths must be an object. Received: \[4\]"),
+    ({"search": {"beam_width": 5, "magic": 1}}, "magic"),
+    ({"search": {"beam_width": 0}}, "beam_width"),
+    ({"max_source_length": "long"}, "max_source_length.*'long'"),
+    ("", "run.json is damaged"),
+    ("[1, 2]", "run.json is damaged"),
+    ('{"format": 1}', "run.json is damaged: it lacks model, search, max_source_"),
+]
+
+
+@pytest.mark.parametrize("changes, message", UNREADABLE)
 def test_refuses_a_record_that_it_cannot_read(run, changes, message):
     if isinstance(changes, str):
         run.record.write_text(changes)
@@ -255,9 +255,10 @@ def test_refuses_a_record_that_it_cannot_read(run, changes, message):
         load(run.path)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"units": 12}, {"num_layers": 2}, {"tie_embeddings": "target"}]
-)
+OTHER_MODELS = [{"units": 12}, {"num_layers": 2}, {"tie_embeddings": "target"}]
+
+
+@pytest.mark.parametrize("changes", OTHER_MODELS)
 def test_refuses_weights_of_another_model(run, changes):
     """Of other shapes, more of them, or fewer."""
     other = Seq2Seq(Seq2SeqConfig(8, 9, **{"units": 8, **changes}))

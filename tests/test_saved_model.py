@@ -265,28 +265,28 @@ def test_a_version_is_refused_or_replaced_and_keeps_its_weights(tmp_path):
     np.testing.assert_allclose(said, before, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
-        ({"max_batch_size": 0}, ValueError, "max_batch_size must be at least 1.*: 0"),
-        ({"version": 0}, ValueError, "version must be at least 1. Received: 0"),
-        ({"version": "1"}, TypeError, "version must be an integer. Received: '1'"),
-        ({"directory": None}, TypeError, "directory must be a path. Received: None"),
-        ({"directory": __file__}, NotADirectoryError, "`directory` is a file"),
-        ({"metadata": [1]}, TypeError, r"must be a dict or None. Received: \[1\]"),
-        ({"metadata": {"x": object()}}, TypeError, "not JSON serializable"),
-        ({"metadata": {"x": float("nan")}}, ValueError, "JSON compliant"),
-        ({"metadata": {"x": "\ud800"}}, UnicodeEncodeError, "surrogates"),
-        ({"warmup": "a dog"}, TypeError, "`warmup` must be a list .* single 'a dog'"),
-        ({"warmup": [3]}, TypeError, "`warmup` must hold str or bytes. .*: int 3"),
-        (
-            {"warmup": ["a"] * 3, "max_batch_size": 2},
-            ValueError,
-            "at most max_batch_size=2 texts. Received: 3",
-        ),
-    ],
-)
+WRONG = [
+    ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
+    ({"max_batch_size": 0}, ValueError, "max_batch_size must be at least 1.*: 0"),
+    ({"version": 0}, ValueError, "version must be at least 1. Received: 0"),
+    ({"version": "1"}, TypeError, "version must be an integer. Received: '1'"),
+    ({"directory": None}, TypeError, "directory must be a path. Received: None"),
+    ({"directory": __file__}, NotADirectoryError, "`directory` is a file"),
+    ({"metadata": [1]}, TypeError, r"must be a dict or None. Received: \[1\]"),
+    ({"metadata": {"x": object()}}, TypeError, "not JSON serializable"),
+    ({"metadata": {"x": float("nan")}}, ValueError, "JSON compliant"),
+    ({"metadata": {"x": "\ud800"}}, UnicodeEncodeError, "surrogates"),
+    ({"warmup": "a dog"}, TypeError, "`warmup` must be a list .* single 'a dog'"),
+    ({"warmup": [3]}, TypeError, "`warmup` must hold str or bytes. .*: int 3"),
+    (
+        {"warmup": ["a"] * 3, "max_batch_size": 2},
+        ValueError,
+        "at most max_batch_size=2 texts. Received: 3",
+    ),
+]
+
+
+@pytest.mark.parametrize("change, error, message", WRONG)
 def test_wrong_arguments(change, error, message, pieces, tmp_path):
     with pytest.raises(error, match=message):
         export_saved_model(**{"translator": pieces, "directory": tmp_path, **change})
@@ -377,11 +377,11 @@ def test_warm_up_asks_each_signature_for_one_row_and_for_two():
         warm_up("models/mine/1")
 
 
+SEARCHES = [(GreedySearch(5), 1), (RandomSampling(num_samples=3), 3)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("search", "count"),
-    [(GreedySearch(5), 1), (RandomSampling(num_samples=3), 3)],
-)
+@pytest.mark.parametrize("search, count", SEARCHES)
 def test_other_searches_have_their_own_number_of_hypotheses(search, count):
     found = signatures(word_translator(search), 8)
     said = found["n_best"](tf.constant(["the red dog", ""]))

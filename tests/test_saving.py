@@ -131,13 +131,13 @@ def saved(path, *arrays):
     return path
 
 
-@pytest.mark.parametrize(
-    "dtype, shape, count",
-    [
-        *(("float16", (), 1), ("float16", (2, 3, 4), 3), ("float64", (2, 3, 4), 3)),
-        *(("bfloat16", (), 3), ("bfloat16", (2, 3, 4), 1), ("float32", (2, 0), 3)),
-    ],
-)
+SHAPES = [
+    *(("float16", (), 1), ("float16", (2, 3, 4), 3), ("float64", (2, 3, 4), 3)),
+    *(("bfloat16", (), 3), ("bfloat16", (2, 3, 4), 1), ("float32", (2, 0), 3)),
+]
+
+
+@pytest.mark.parametrize("dtype, shape, count", SHAPES)
 def test_the_mean_is_numpys(dtype, shape, count, tmp_path):
     """And a counter is the last file's: halfway between two others it is nobody's."""
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))

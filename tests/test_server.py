@@ -252,19 +252,19 @@ def suspended(processes):
 INVALID = "INVALID_ARGUMENT"
 
 
+REFUSED = [
+    ("cats", ["a"], 404, "NOT_FOUND", "Not found"),
+    ("dogs", None, 400, INVALID, r"takes \['text'\], and not \['words'\]"),
+    ("dogs", [["a"]], 400, INVALID, "shape"),
+    ("dogs", [1], 400, INVALID, "takes string, and not int"),
+    ("dogs", ["a"] * 257, 400, INVALID, "257 are too many sentences"),
+    ("dogs", ["a" * (1 << 20)], 413, "RESOURCE_EXHAUSTED", "more than 1048576 byt"),
+    ("dogs", ["a", {"b64": "!"}], 400, None, "Neither a value nor base64"),
+]
+
+
 @slow
-@pytest.mark.parametrize(
-    ("model", "text", "status", "code", "message"),
-    [
-        ("cats", ["a"], 404, "NOT_FOUND", "Not found"),
-        ("dogs", None, 400, INVALID, r"takes \['text'\], and not \['words'\]"),
-        ("dogs", [["a"]], 400, INVALID, "shape"),
-        ("dogs", [1], 400, INVALID, "takes string, and not int"),
-        ("dogs", ["a"] * 257, 400, INVALID, "257 are too many sentences"),
-        ("dogs", ["a" * (1 << 20)], 413, "RESOURCE_EXHAUSTED", "more than 1048576 byt"),
-        ("dogs", ["a", {"b64": "!"}], 400, None, "Neither a value nor base64"),
-    ],
-)
+@pytest.mark.parametrize("model, text, status, code, message", REFUSED)
 def test_what_is_wrong_is_refused(server, model, text, status, code, message):
     inputs = {"text": text} if text else {"words": ["a"]}
     with pytest.raises(RuntimeError, match=f"answers {status}: .*{message}"):
@@ -348,16 +348,16 @@ def test_s1_a_header_without_an_end_is_cut_off(server):
     assert max(seconds) < SOON
 
 
+SLOW_ONES = [
+    ("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"),
+    ("rest", BEGIN),
+    ("rest", b""),
+    ("grpc", b"PRI * HTT"),
+]
+
+
 @slow
-@pytest.mark.parametrize(
-    "way, begin",
-    [
-        ("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"),
-        ("rest", BEGIN),
-        ("rest", b""),
-        ("grpc", b"PRI * HTT"),
-    ],
-)
+@pytest.mark.parametrize("way, begin", SLOW_ONES)
 def test_s2_those_who_send_slowly_take_one_anothers_places(server, way, begin):
     client = grpc_client.Client(server.grpc, "dogs")
     client.predict({"text": ["the dog"]})
@@ -540,10 +540,10 @@ def test_what_is_waiting_is_counted_in_sentences():
     assert no.why == "The server is busy: 200 sentences are waiting"
 
 
-@pytest.mark.parametrize(
-    ("answer", "status", "code", "times", "cancelled"),
-    [(never, 504, "DEADLINE_EXCEEDED", 1, 1), (dies, 500, "INTERNAL", 3, 0)],
-)
+GIVEN_UP = [(never, 504, "DEADLINE_EXCEEDED", 1, 1), (dies, 500, "INTERNAL", 3, 0)]
+
+
+@pytest.mark.parametrize("answer, status, code, times, cancelled", GIVEN_UP)
 def test_what_takes_too_long_or_kills_replicas_is_given_up(
     answer, status, code, times, cancelled
 ):

@@ -155,10 +155,11 @@ def whole(place):
     return one
 
 
+VICTIMS = [(0, in_the_last_evaluation), (1, in_the_first_epoch)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "victim, when", [(0, in_the_last_evaluation), (1, in_the_first_epoch)]
-)
+@pytest.mark.parametrize("victim, when", VICTIMS)
 def test_killed_and_started_again(place, whole, victim, when):
     """The weights are those of a training in which none was killed."""
     try:

@@ -156,14 +156,14 @@ def test_machines_have_numbers_and_a_chief_is_the_first():
     assert worker_index(make_strategy("one")) == 0
 
 
-@pytest.mark.parametrize(
-    "error, who",
-    [
-        ("from /job:worker/task:1: bad:\n/job:worker/task:1", "(worker 1) was lost"),
-        ("from /job:worker/task:2: /job:worker/replica:0/task:1", "A machine was"),
-        ("/job:worker/replica:0/task:0 was refused", "A machine was lost"),
-    ],
-)
+LOST = [
+    ("from /job:worker/task:1: bad:\n/job:worker/task:1", "(worker 1) was lost"),
+    ("from /job:worker/task:2: /job:worker/replica:0/task:1", "A machine was"),
+    ("/job:worker/replica:0/task:0 was refused", "A machine was lost"),
+]
+
+
+@pytest.mark.parametrize("error, who", LOST)
 def test_a_lost_machine_is_told(error, who):
     with pytest.raises(RuntimeError) as raised, together(ONE_OF_TWO):
         raise tf.errors.UnavailableError(None, None, error)
@@ -235,15 +235,15 @@ def test_measures_the_memory():
     assert batch_size._free_memory() > taken.size
 
 
-@pytest.mark.parametrize(
-    "options, error, message",
-    [
-        ({"memory": 1}, ValueError, "smaller model.*1 bytes"),
-        ({"memory": 0}, ValueError, "memory.*0"),
-        ({"most": 0.5}, TypeError, "most.*0.5"),
-        ({"max_length": 0}, ValueError, "max_length.*0"),
-    ],
-)
+WRONG = [
+    ({"memory": 1}, ValueError, "smaller model.*1 bytes"),
+    ({"memory": 0}, ValueError, "memory.*0"),
+    ({"most": 0.5}, TypeError, "most.*0.5"),
+    ({"max_length": 0}, ValueError, "max_length.*0"),
+]
+
+
+@pytest.mark.parametrize("options, error, message", WRONG)
 def test_refuses(model, options, error, message, monkeypatch):
     # A step may take no more than what tests before it have given back to the process.
     monkeypatch.setattr(batch_size, "_memory_in_use", lambda: 0)

@@ -180,14 +180,14 @@ def trained_teacher(run_dir, config):
     write_json(RunDirectory(run_dir).results, {})
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"data": "other"}, "its train split had 20 pairs"),
-        ({"source": "yy", "target": "xx"}, "They differ in source: 'xx' there"),
-        ({"units": 10}, "They differ in .*units: 8 there, 10 now"),
-    ],
-)
+OTHER_TEACHERS = [
+    ({"data": "other"}, "its train split had 20 pairs"),
+    ({"source": "yy", "target": "xx"}, "They differ in source: 'xx' there"),
+    ({"units": 10}, "They differ in .*units: 8 there, 10 now"),
+]
+
+
+@pytest.mark.parametrize("changes, message", OTHER_TEACHERS)
 def test_a_teacher_of_something_else_is_refused(
     data, tmp_path, changes, message, monkeypatch
 ):
@@ -323,17 +323,17 @@ def test_k2_reads_no_further_than_it_translates(tmp_path, monkeypatch):
     assert len(ahead) == 1004 and max(ahead) <= 1
 
 
-@pytest.mark.parametrize(
-    "content, changes, message",
-    [
-        (b"a\n\xff\n", {}, "mono is not UTF-8: line 2"),
-        (b"", {}, "nothing to translate: 0 of 0 lines of .*left out: none"),
-        (b"\nA\n", {}, "0 of 2 lines of .*: 1 empty, 1 that are training targets"),
-        (b"x\n", {"limit": 0}, "limit must be at least 1. Received: 0"),
-        (b"x\n", {"repeat_real": 0}, "repeat_real must be at least 1"),
-        (b"x\n", {"tag": "BT"}, "tag must be of small letters.*Received: 'BT'"),
-    ],
-)
+MISTAKES = [
+    (b"a\n\xff\n", {}, "mono is not UTF-8: line 2"),
+    (b"", {}, "nothing to translate: 0 of 0 lines of .*left out: none"),
+    (b"\nA\n", {}, "0 of 2 lines of .*: 1 empty, 1 that are training targets"),
+    (b"x\n", {"limit": 0}, "limit must be at least 1. Received: 0"),
+    (b"x\n", {"repeat_real": 0}, "repeat_real must be at least 1"),
+    (b"x\n", {"tag": "BT"}, "tag must be of small letters.*Received: 'BT'"),
+]
+
+
+@pytest.mark.parametrize("content, changes, message", MISTAKES)
 def test_k2_mistakes_leave_nothing_behind(content, changes, message, tmp_path):
     mono, reverse = tmp_path / "mono", Reverse()
     mono.write_bytes(content)
@@ -405,20 +405,20 @@ def test_k2_a_corpus_for_the_other_direction(place, capsys):
     assert "out: 2 pairs of data, and 4 with <bt>" in out and "for de into en" in out
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (
-            ["--source", "en", "--target", "de"],
-            "A run is needed that translates de into en, .*Received: run, which "
-            "translates en into de",
-        ),
-        (["--target", "fr"], "no .fr file beside it"),
-        (["--mono", "data/train.de"], "--mono must be text in en, .* ends in de"),
-        (["--mono", "data/mono.txt"], "--mono must be text in en, .* read like de"),
-        (["--mono", "nowhere"], "There is no file nowhere"),
-    ],
-)
+MISFITS = [
+    (
+        ["--source", "en", "--target", "de"],
+        "A run is needed that translates de into en, .*Received: run, which "
+        "translates en into de",
+    ),
+    (["--target", "fr"], "no .fr file beside it"),
+    (["--mono", "data/train.de"], "--mono must be text in en, .* ends in de"),
+    (["--mono", "data/mono.txt"], "--mono must be text in en, .* read like de"),
+    (["--mono", "nowhere"], "There is no file nowhere"),
+]
+
+
+@pytest.mark.parametrize("words, message", MISFITS)
 def test_k2_what_does_not_fit_together_is_refused(words, message, place):
     (place / "data/mono.txt").write_text(GERMAN)
     with pytest.raises((ValueError, OSError), match=message):

@@ -144,16 +144,16 @@ def test_a_known_source_length_makes_all_shapes_known(pieces_site):
         assert (x["shape_signature"] > 0).all(), name
 
 
-@pytest.mark.parametrize(
-    ("search", "longest"),
-    [
-        ({"max_length": 7}, 7),
-        ({"max_length": None}, 42),
-        ({"max_length": None, "max_length_ratio": 1.3}, 21),  # of 20.8
-        ({"max_length": None, "max_length_ratio": 0.01}, 1),
-        ({"max_length": 20, "max_length_ratio": 1.3}, 20),
-    ],
-)
+LONGEST = [
+    ({"max_length": 7}, 7),
+    ({"max_length": None}, 42),
+    ({"max_length": None, "max_length_ratio": 1.3}, 21),  # of 20.8
+    ({"max_length": None, "max_length_ratio": 0.01}, 1),
+    ({"max_length": 20, "max_length_ratio": 1.3}, 20),
+]
+
+
+@pytest.mark.parametrize("search, longest", LONGEST)
 def test_outputs_of_a_known_length_are_as_long_as_a_hypothesis_can_be(search, longest):
     source = tf.zeros([1, 16], tf.int32)
     assert tflite._longest(BeamSearch(2, **search), source) == longest
@@ -209,18 +209,18 @@ def test_a_file_that_was_there_stays_until_the_new_one_is_whole(
     assert path.read_bytes()[:8] == b"0000int8"
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        ("TF Select ops: B, A\nTF Select ops: B, A", "lacks the operations B, A$"),
-        ("TF Select ops: A\nmap<f16>", "the operations A in half precision, so that a"),
-        ("TF Select ops: A\nbf16", "the operations A in half precision, so that a"),
-        ("TF Select ops: A\nf160", "the operations A$"),
-        ("a\nx error: b\nc", "for LiteRT: x error: b$"),
-        ("a\nb", "for LiteRT: a$"),
-        ("", "for LiteRT: unknown$"),
-    ],
-)
+REASONS = [
+    ("TF Select ops: B, A\nTF Select ops: B, A", "lacks the operations B, A$"),
+    ("TF Select ops: A\nmap<f16>", "the operations A in half precision, so that a"),
+    ("TF Select ops: A\nbf16", "the operations A in half precision, so that a"),
+    ("TF Select ops: A\nf160", "the operations A$"),
+    ("a\nx error: b\nc", "for LiteRT: x error: b$"),
+    ("a\nb", "for LiteRT: a$"),
+    ("", "for LiteRT: unknown$"),
+]
+
+
+@pytest.mark.parametrize("message, reason", REASONS)
 def test_why_a_model_cannot_be_converted(message, reason):
     assert re.search(reason, tflite._why_not(message))
 
@@ -252,22 +252,22 @@ class Characters(WordTokenizer):
 LISTED = BeamSearch(shortlist=Shortlist([4], [[4]] * 40, vocab_size=40))
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
-        ({"path": None}, TypeError, "path must be a path. Received: None"),
-        ({"path": "."}, IsADirectoryError, "path must be a file"),
-        ({"metadata": [1]}, TypeError, r"metadata must be a dict or None.*\[1\]"),
-        ({"metadata": {"x": float("nan")}}, ValueError, "JSON compliant"),
-        ({"quantize": "int4"}, ValueError, "quantize must be .*Received: 'int4'"),
-        ({"source_length": 1}, ValueError, "source_length must be at least 2.*: 1"),
-        ({"source_length": 9.5}, TypeError, "source_length must be an integer.*9.5"),
-        ({"search": RandomSampling()}, TypeError, "a GreedySearch .*: RandomSampling"),
-        ({"search": LISTED}, TypeError, "cannot run a search with a shortlist"),
-        ({"tokenizers": Characters(["a"])}, TypeError, "source tokenizer .*Characters"),
-    ],
-)
+WRONG = [
+    ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
+    ({"path": None}, TypeError, "path must be a path. Received: None"),
+    ({"path": "."}, IsADirectoryError, "path must be a file"),
+    ({"metadata": [1]}, TypeError, r"metadata must be a dict or None.*\[1\]"),
+    ({"metadata": {"x": float("nan")}}, ValueError, "JSON compliant"),
+    ({"quantize": "int4"}, ValueError, "quantize must be .*Received: 'int4'"),
+    ({"source_length": 1}, ValueError, "source_length must be at least 2.*: 1"),
+    ({"source_length": 9.5}, TypeError, "source_length must be an integer.*9.5"),
+    ({"search": RandomSampling()}, TypeError, "a GreedySearch .*: RandomSampling"),
+    ({"search": LISTED}, TypeError, "cannot run a search with a shortlist"),
+    ({"tokenizers": Characters(["a"])}, TypeError, "source tokenizer .*Characters"),
+]
+
+
+@pytest.mark.parametrize("change, error, message", WRONG)
 def test_what_cannot_be_is_refused(pieces, change, error, message, tmp_path):
     parts = {"tokenizers": pieces.tokenizers, "search": pieces.search}
     parts = {name: change.get(name, x) for name, x in parts.items()}

@@ -96,14 +96,14 @@ def compare(kind, model, texts, ids):
     return expected
 
 
-@pytest.mark.parametrize(
-    "rule, count",
-    [
-        *((rule, 100) for rule in NORMALIZATIONS),
-        pytest.param("identity", 10_000, marks=pytest.mark.slow),
-        pytest.param("nmt_nfkc", 10_000, marks=pytest.mark.slow),
-    ],
-)
+RULES = [
+    *((rule, 100) for rule in NORMALIZATIONS),
+    pytest.param("identity", 10_000, marks=pytest.mark.slow),
+    pytest.param("nmt_nfkc", 10_000, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("rule, count", RULES)
 def test_pieces_are_pythons(prose, rule, count):
     model = prose.with_normalization(rule).model
     ids = lists_of_ids(prose.vocab_size, count)
