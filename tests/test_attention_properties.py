@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leave_slow import slow_but
 
-from keras_luong.layers import (
-    LocalAttention,
-    LocationAwareAttention,
-    LuongAttention,
-    MonotonicAttention,
-    MonotonicChunkwiseAttention,
-    MultiHeadLuongAttention,
-)
+from keras_luong import layers
 from keras_luong.layers.scores import SCORES
 
 #: How far a result may be from float64: half precision has 11 bits or 8.
@@ -29,10 +22,10 @@ TOLERANCE = {
 }
 #: The layers, and their options, of which Hypothesis chooses.
 KINDS = {
-    "global": (LuongAttention, {}),
-    "coverage": (LuongAttention, {"coverage": [True]}),
+    "global": (layers.LuongAttention, {}),
+    "coverage": (layers.LuongAttention, {"coverage": [True]}),
     "local": (
-        LocalAttention,
+        layers.LocalAttention,
         {
             "window": [1, 2, 5],
             "alignment": ["monotonic", "predictive"],
@@ -41,13 +34,13 @@ KINDS = {
             "coverage": [False, True],
         },
     ),
-    "monotonic": (MonotonicAttention, {"mode": ["parallel", "recursive"]}),
+    "monotonic": (layers.MonotonicAttention, {"mode": ["parallel", "recursive"]}),
     "chunkwise": (
-        MonotonicChunkwiseAttention,
+        layers.MonotonicChunkwiseAttention,
         {"chunk_size": [1, 2, 3, 9], "chunk_score_mode": [None, "dot", "concat"]},
     ),
     "location-aware": (
-        LocationAwareAttention,
+        layers.LocationAwareAttention,
         {
             "filters": [2],
             "kernel_size": [1, 3, 5, 17],
@@ -55,7 +48,7 @@ KINDS = {
         },
     ),
     "multi-head": (
-        MultiHeadLuongAttention,
+        layers.MultiHeadLuongAttention,
         {"num_heads": [1, 2, 3], "key_dim": [3], "value_dim": [None, 2]},
     ),
 }
@@ -222,14 +215,14 @@ def test_equals_keras(score, sizes, with_key, masked, causal, seed):
     masks = {"query_mask": there, "value_mask": words} if masked else {}
     options = {"return_attention_scores": True, "use_causal_mask": causal}
     if score == "heads":
-        ours = MultiHeadLuongAttention(2, 3, 5)
+        ours = layers.MultiHeadLuongAttention(2, 3, 5)
         theirs = keras.layers.MultiHeadAttention(
             2, 3, 5, use_bias=False, output_shape=units
         )
         expected, expected_weights = theirs(*inputs, **masks, **options)
         expected_weights = np.mean(expected_weights, axis=1)
     else:
-        ours = LuongAttention(score, units=units)
+        ours = layers.LuongAttention(score, units=units)
         theirs = keras.layers.Attention()
         if score == "concat":
             theirs = keras.layers.AdditiveAttention(use_scale=True)

@@ -12,43 +12,38 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_luong.layers import (
-    AttentionWrapper,
-    InputFeedingDecoder,
-    LuongAttention,
-    MonotonicAttention,
-)
+from keras_luong import layers
 
 UNITS, LAYER, DEPTH = 9, 6, 3
 SOURCE_LENGTHS, STEPS = [3, 2, 3, 1, 1], 3
 #: Attention, score; means of outputs, h, c, what is fed, and the last weights.
 CASES = {
     "bahdanau": (
-        *(LuongAttention, "concat"),
+        *(layers.LuongAttention, "concat"),
         *(-0.003204414, 0.40868404, 0.89017969, 0.041453815, 0.125),
     ),
     "bahdanau_normalized": (
-        *(LuongAttention, "normed_concat"),
+        *(layers.LuongAttention, "normed_concat"),
         *(-0.008089137, 0.49166861, 1.01068615, 0.042427111, 0.125),
     ),
     "luong": (
-        *(LuongAttention, "general"),
+        *(layers.LuongAttention, "general"),
         *(-0.06124732, 0.52021580, 1.0964939, -0.0318060, 0.125),
     ),
     "no_attention_layer": (
-        *(LuongAttention, "concat"),
+        *(layers.LuongAttention, "concat"),
         *(0.078317143, 0.89382392, 1.722382, 0.026356646, 0.125),
     ),
     "bahdanau_monotonic": (
-        *(MonotonicAttention, "concat"),
+        *(layers.MonotonicAttention, "concat"),
         *(-0.009921653, 0.44612807, 0.95786464, 0.038682378, 0.09778417),
     ),
     "bahdanau_monotonic_normalized": (
-        *(MonotonicAttention, "normed_concat"),
+        *(layers.MonotonicAttention, "normed_concat"),
         *(0.007140680, 0.47012400, 1.0249618, 0.068432882, 0.0615656),
     ),
     "luong_monotonic": (
-        *(MonotonicAttention, "general"),
+        *(layers.MonotonicAttention, "general"),
         *(0.003664831, 0.54318606, 1.12592840, 0.059128221, 0.05112994),
     ),
 }
@@ -85,10 +80,10 @@ def attention_layer():
 def test_the_means_are_tfas(name):
     kind, score_mode, *expected = CASES[name]
     units = None if score_mode.endswith("general") else DEPTH
-    options = {"mode": "parallel"} if kind is MonotonicAttention else {}
+    options = {"mode": "parallel"} if kind is layers.MonotonicAttention else {}
     attention = kind(score_mode, units, kernel_initializer="ones", **options)
     has_layer = name != "no_attention_layer"
-    cell = AttentionWrapper(
+    cell = layers.AttentionWrapper(
         keras.layers.LSTMCell(
             UNITS, kernel_initializer="ones", recurrent_initializer="ones"
         ),
@@ -101,7 +96,7 @@ def test_the_means_are_tfas(name):
     # Up to the longest of the batch's lengths; tfa goes on with those that have ended.
     target = target[:, :STEPS]
     source_words = np.arange(source.shape[1]) < np.array(SOURCE_LENGTHS)[:, None]
-    decoder = InputFeedingDecoder(cell)
+    decoder = layers.InputFeedingDecoder(cell)
     decoder.build(target.shape, source.shape)
     if has_layer:
         cell.attentional_vector.kernel.assign(attention_layer())

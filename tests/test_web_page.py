@@ -14,13 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_translator
 from odd_rows import ROWS
-from small_translator import (
-    SENTENCES,
-    sentencepiece_translator,
-    to_bytes,
-    word_translator,
-)
 from test_hostile import hostile
 from web_page import WEB, Quiet, address, built_page, drive, packed, served
 
@@ -57,7 +52,7 @@ def page(tmp_path_factory):
 @pytest.fixture(scope="module")
 def translator():
     """Untrained, and it says at least eight words to everything, in three ways."""
-    translator = sentencepiece_translator()
+    translator = small_translator.sentencepiece_translator()
     tokenizer = translator.tokenizers
     pieces = [p.decode() for p in tokenizer.pieces(range(40)).numpy()]
     words = [i for i, p in enumerate(pieces) if p.startswith("▁") and p != "▁"]
@@ -75,9 +70,9 @@ def site(page, translator, tmp_path_factory):
     settings = {"run": {"settings": {"source": "en", "target": "de"}}}
     model = path / "model.tflite"
     export_tflite(translator, model, source_length=LENGTH, metadata=settings)
-    pieces = sentencepiece_translator().with_search(n_best=3)
+    pieces = small_translator.sentencepiece_translator().with_search(n_best=3)
     export_tflite(pieces, path / "pieces.tflite", source_length=LENGTH)
-    words = word_translator(BeamSearch(3, n_best=3, max_length=6))
+    words = small_translator.word_translator(BeamSearch(3, n_best=3, max_length=6))
     export_tflite(words, path / "words.tflite", source_length=11)
     export_tflite(translator, path / "any.tflite")
     export_tflite(translator, path / "long.tflite", source_length=1000)
@@ -111,7 +106,7 @@ def compare(answers, expected, tolerance=1e-3):
 @pytest.mark.parametrize("model", ["pieces.tflite", "words.tflite"])
 def test_hostile_strings(model, page, server, site):
     rng = random.Random(4)
-    texts = [to_bytes(text) for text in SENTENCES]
+    texts = [small_translator.to_bytes(text) for text in small_translator.SENTENCES]
     texts += [line for row in ROWS.values() for line in row.lines or []]
     texts += [hostile(rng)[:20_000] for _ in range(HOSTILE - len(texts))]
     packs = [packed(text) for text in texts]
