@@ -367,9 +367,8 @@ def assert_same(hypotheses, row, expected, model, source):
     assert kinds == ["int32", "int32", *["float32"] * 4]
     assert hypotheses.ids.shape[2] == max(1, hypotheses.lengths.numpy().max())
     for n in range(hypotheses.ids.shape[1]):
-        ids, length, score, log_prob, weights, said = (
-            x[row, n].numpy() for x in hypotheses
-        )
+        arrays = (x[row, n].numpy() for x in hypotheses)
+        ids, length, score, log_prob, weights, said = arrays
         assert (ids[length:] == PAD_ID).all() and (said[length:] == 0).all()
         assert (weights[length:] == 0).all()
         if n >= len(expected):

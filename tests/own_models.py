@@ -37,9 +37,8 @@ class Captioner(keras.Model):
 
     def step(self, tokens, state, memory):
         shape = keras.ops.shape(state)
-        rows = [
-            keras.ops.reshape(x, (-1, shape[-1])) for x in (self.embed(tokens), state)
-        ]
+        both = self.embed(tokens), state
+        rows = [keras.ops.reshape(x, (-1, shape[-1])) for x in both]
         h, _ = self.cell(*rows)
         h = keras.ops.reshape(h, shape)
         context, weights = self.attention(h, memory, return_attention_scores=True)

@@ -117,9 +117,8 @@ def test_dropout_drops_in_training_only_and_keeps_the_mean():
     query, value = np.ones((1, 400, 2), "float32"), np.ones((1, 50, 2), "float32")
     attention = LuongAttention("dot", dropout=0.5, seed=1)
     np.testing.assert_allclose(attention(query, value), 1, atol=1e-5)
-    context, weights = attention(
-        query, value, training=True, return_attention_scores=True
-    )
+    options = {"training": True, "return_attention_scores": True}
+    context, weights = attention(query, value, **options)
     assert np.std(context) > 0.05
     np.testing.assert_allclose(np.mean(context), 1, atol=0.05)
     np.testing.assert_allclose(weights, 1 / 50, atol=1e-6)  # before dropout

@@ -216,9 +216,8 @@ def test_equals_keras(score, sizes, with_key, masked, causal, seed):
     options = {"return_attention_scores": True, "use_causal_mask": causal}
     if score == "heads":
         ours = layers.MultiHeadLuongAttention(2, 3, 5)
-        theirs = keras.layers.MultiHeadAttention(
-            2, 3, 5, use_bias=False, output_shape=units
-        )
+        heads = {"use_bias": False, "output_shape": units}
+        theirs = keras.layers.MultiHeadAttention(2, 3, 5, **heads)
         expected, expected_weights = theirs(*inputs, **masks, **options)
         expected_weights = np.mean(expected_weights, axis=1)
     else:

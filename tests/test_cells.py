@@ -300,9 +300,8 @@ def test_without_attention_it_is_kerass_own_rnn():
 def test_a_cells_states_may_be_a_nest():
     cell, h, c = Nested(), np.zeros((2, UNITS)), np.zeros((2, UNITS))
     wrapper = kl.AttentionWrapper(cell, None, input_feeding=False)
-    outputs, *ends, _ = kl.InputFeedingDecoder(wrapper)(
-        INPUTS, MEMORY, return_state=True
-    )
+    decode = kl.InputFeedingDecoder(wrapper)
+    outputs, *ends, _ = decode(INPUTS, MEMORY, return_state=True)
     for t in range(3):
         h, c = np.tanh(INPUTS[:, t] @ cell.kernel.numpy() + h - c), h + c
         np.testing.assert_allclose(outputs[:, t], h, atol=1e-5)
@@ -328,9 +327,8 @@ def test_dropout_of_kerass_cells_is_one_mask_a_sequence_and_for_training(kind):
     """With recurrent weights of zeros, equal words give equal h in training too."""
     cells = [LSTM(8, dropout=0.5, seed=1) for _ in range(2)]
     cell = cells[0] if kind == "lstm" else cells
-    decoder = kl.InputFeedingDecoder(
-        kl.AttentionWrapper(cell, None, input_feeding=False)
-    )
+    wrapper = kl.AttentionWrapper(cell, None, input_feeding=False)
+    decoder = kl.InputFeedingDecoder(wrapper)
     same = np.repeat(INPUTS[:, :1], 4, axis=1)
     decoder(same, MEMORY)
     for one in cells:

@@ -135,9 +135,7 @@ KILLED = [
 
 
 @pytest.mark.parametrize("kills, position, eager", KILLED)
-def test_going_on_equals_never_stopping(
-    tmp_path, wholes, monkeypatch, kills, position, eager
-):
+def test_going_on_is_the_same(tmp_path, wholes, monkeypatch, kills, position, eager):
     """Also where a relative directory was moved meanwhile."""
     monkeypatch.chdir(tmp_path)
     whole = wholes(eager=eager)

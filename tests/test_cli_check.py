@@ -24,10 +24,8 @@ def folder(tmp_path_factory):
     targets[30:35] = [f"{x}&nbsp;!" for x in targets[30:35]]
     targets[35] = " "
     sources, targets = sources + sources[-40:], targets + targets[-40:]  # repeats
-    held = [
-        side + more[100:103]
-        for side, more in zip(test, (sources, targets), strict=True)
-    ]
+    texts = zip(test, (sources, targets), strict=True)
+    held = [side + more[100:103] for side, more in texts]
     for split, sides in {"train": (sources, targets), "test": held}.items():
         for language, lines in zip(("en", "de"), sides, strict=True):
             write_lines(folder / f"{split}.{language}", lines)

@@ -73,9 +73,8 @@ def test_help_tells_every_option_and_does_not_wait_for_tensorflow():
     for name, text in zip(COMMANDS, texts, strict=True):
         module = importlib.import_module(f"keras_luong.cli.{name}")
         assert name in all_commands and f"keras-luong {name}" in text
-        for field, hint in hints_of(
-            vars(module)[f"{name.capitalize()}Options"]
-        ).items():
+        cls = vars(module)[f"{name.capitalize()}Options"]
+        for field, hint in hints_of(cls).items():
             option = rf"(--{field}|{field.upper()})\b"
             assert re.search(option, text), f"{name} {option}"
             is_run = field in ("run_dir", "run_dirs", "ensemble", "against")
@@ -492,9 +491,7 @@ def test_another_backend_is_told_in_a_sentence(tmp_path, monkeypatch, capsys):
     "settings, told",
     [('{"backend": "torch"}', "Received: 'torch'"), ("[1]", "keras.json is damaged: ")],
 )
-def test_another_backend_is_found_before_keras_is_imported(
-    settings, told, tmp_path, monkeypatch
-):
+def test_another_backend_is_found_first(settings, told, tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     (tmp_path / "keras.json").write_text(settings)
     words = ["-m", "keras_luong.cli", "translate", "x"]

@@ -276,16 +276,13 @@ def test_what_is_asked_for_of_each_line(path, tmp_path, monkeypatch, capsys):
     assert "line 1 lacks" not in said and "translation of line 2 lacks 'A'" in said
 
 
+NEEDS = "in.txt, line 1, needs 'Z'. .*file has .*'Y' .line 1.*'Z' .line 3"
 NOT_REQUIRED = [
     ("constraints", "E\n", "file must have a line for each.*1 .* 2"),
     ("constraints", "E\tÄ\n\n", "file asks for .*: 'Ä' .line 1"),
     ("prefixes", "E\n", "file must have a line for each.*1 .* 2"),
     ("prefixes", "E\nÄ\n", "file asks for .*: 'Ä' .line 2"),
-    (
-        "terms",
-        "x\tY\n\nb\tZ\n",
-        "in.txt, line 1, needs 'Z'. .*file has .*'Y' .line 1.*'Z' .line 3",
-    ),
+    ("terms", "x\tY\n\nb\tZ\n", NEEDS),
 ]
 
 
@@ -297,9 +294,7 @@ def test_what_cannot_be_required(option, text, message, path, traced, tmp_path):
         run("translate", path, "--input", given, f"--{option}", file)
 
 
-def test_terms_that_no_line_has_are_told_all_at_once(
-    loaded, translated, tmp_path, capfdbinary
-):
+def test_terms_that_no_line_has_are_told(loaded, translated, tmp_path, capfdbinary):
     """What of standard input is missing is told as it is read."""
     given, terms = written(tmp_path / "in.txt", [b"a b"]), tmp_path / "terms.tsv"
     terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
@@ -407,9 +402,8 @@ def test_commands_look_at_their_text(path, traced, tmp_path, monkeypatch, capsys
 
 def test_an_ensemble_in_another_precision(tmp_path):
     """What a command needs comes before what is asked for."""
-    first, other = (
-        written_run(tmp_path / name, word_translator()).path for name in "ab"
-    )
+    paths = tmp_path / "a", tmp_path / "b"
+    first, other = (written_run(x, word_translator()).path for x in paths)
     words = ["--ensemble", other, "--precision", "mixed_bfloat16"]
     asked = options("score", first, "a", "b", *words)
     for given, expected in ((None, "mixed_bfloat16"), ("float32", "float32")):

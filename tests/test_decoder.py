@@ -151,9 +151,8 @@ def test_it_goes_on_where_it_stopped_and_gives_the_last_word_alone(name, words):
     at = [0, 1], [STEPS - 1, STEPS - 1 if words is None else 1]
     found = last(INPUTS, memory, mask, mask=words, **ALL)
     same(found, [np.asarray(whole)[at], np.asarray(weights)[at], *ends])
-    assert (
-        kl.InputFeedingDecoder.from_config(last.get_config()).return_sequences is False
-    )
+    again = kl.InputFeedingDecoder.from_config(last.get_config())
+    assert again.return_sequences is False
 
 
 #: Cells, and the loop of training: of a graph, of XLA, of memories of any length.

@@ -42,9 +42,8 @@ def read_by_keras(encoder, start=None):
                 go_backwards=bool(backwards),
                 zero_output_for_mask=True,
             )
-            own = [
-                s[:, 3 * k : 3 * k + 3] if both else s for s in states if s is not None
-            ]
+            there = [s for s in states if s is not None]
+            own = [s[:, 3 * k : 3 * k + 3] if both else s for s in there]
             if len(level) == 2 and not both and not backwards:
                 own = []  # of the first layer alone its backward direction has states
             y, *end = loop(x, mask=MASK, initial_state=own or None)
@@ -78,9 +77,8 @@ def test_it_equals_kerass_own_loops(cell_type, way):
     spec = encoder.compute_output_spec(keras.KerasTensor((3, 5, 4)))
     assert [tuple(x.shape) for x in spec] == shapes
     assert [x[-1] for x in shapes[1:]] == encoder.state_sizes
-    alone = RecurrentEncoder.from_config(
-        {**encoder.get_config(), "return_state": False}
-    )
+    config = {**encoder.get_config(), "return_state": False}
+    alone = RecurrentEncoder.from_config(config)
     assert alone.compute_output_shape((3, 5, 4)) == shapes[0]
     alone.build((None, None, 4))
     alone.set_weights(encoder.get_weights())

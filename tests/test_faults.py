@@ -153,9 +153,8 @@ def misalign(targets, share, seed=0):
     """Some of the targets change places: the new ones, and which."""
     rows = random.Random(seed).sample(range(len(targets)), round(share * len(targets)))
     targets = [*targets]
-    for row, text in zip(
-        rows, [targets[row] for row in rows[1:] + rows[:1]], strict=True
-    ):
+    moved = [targets[row] for row in rows[1:] + rows[:1]]
+    for row, text in zip(rows, moved, strict=True):
         targets[row] = text
     return targets, np.isin(np.arange(len(targets)), rows)
 
@@ -164,10 +163,8 @@ def in_hanzi(lines):
     """A language without spaces: two characters for each word."""
     words = sorted({word for line in lines for word in line.split()})
     rng = random.Random(0)
-    names = {
-        word: "".join(map(chr, rng.choices(range(0x4E00, 0x5200), k=2)))
-        for word in words
-    }
+    hanzi = range(0x4E00, 0x5200)
+    names = {word: "".join(map(chr, rng.choices(hanzi, k=2))) for word in words}
     return ["".join(names[word] for word in line.split()) for line in lines]
 
 
@@ -329,9 +326,8 @@ def test_clean_text_is_left_as_it_is():
     counts = counts_of(blocks_of(sources, targets))
     assert list(fault_notes(counts)) == []
     finder = learn_faults(sources, targets, "en", "de")
-    kept = [
-        x for block in clean(blocks_of(sources, targets), finder) for x in block.sources
-    ]
+    blocks = clean(blocks_of(sources, targets), finder)
+    kept = [x for block in blocks for x in block.sources]
     assert len(kept) > 795
 
 

@@ -60,9 +60,8 @@ def by_hand(decoder, inputs, own, fed, mask):
     Where `own` [T, B], a row's input is what `fed(t, outputs)` makes of those before.
     """
     cell, (memory, source_mask) = decoder.cell, source_of(decoder.cell)
-    prepared = cell.prepare(
-        keras.tree.map_structure(ops.convert_to_tensor, memory), source_mask
-    )
+    tensors = keras.tree.map_structure(ops.convert_to_tensor, memory)
+    prepared = cell.prepare(tensors, source_mask)
     states = cell.initial_states((2, 1), None, prepared)
     outputs, seen, before = [], np.zeros(2, bool), None
     for t in range(inputs.shape[1]):
@@ -344,9 +343,8 @@ def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, monkeypatch):
         decoder.feeding.seed_generator.state.assign([3, 1])
         with tf.GradientTape() as tape:
             logits = decoder(words(TARGET), memory, mask, training=True)
-            loss = ops.mean(
-                keras.losses.sparse_categorical_crossentropy(TARGET, logits, True)
-            )
+            losses = keras.losses.sparse_categorical_crossentropy(TARGET, logits, True)
+            loss = ops.mean(losses)
         found = tape.gradient(loss, [v.value for v in variables])
         return [loss, *map(tf.convert_to_tensor, found)]
 

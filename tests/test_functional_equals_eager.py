@@ -376,16 +376,13 @@ SHARED = {
 @pytest.mark.parametrize(
     "name, few_first", [("decoder", True), ("attention", False), ("several", True)]
 )
-def test_w1_models_share_a_layer_of_which_they_want_more_or_less(
-    name, few_first, tmp_path
-):
+def test_w1_models_share_a_layer_and_want_more_or_less(name, few_first, tmp_path):
     layer, options = SHARED[name]()
     inputs = [keras.Input((None, H)) for _ in "12"]
 
     def call(query, memory, **options):
-        return layer(
-            query, [memory, memory] if name == "several" else memory, **options
-        )
+        both = [memory, memory] if name == "several" else memory
+        return layer(query, both, **options)
 
     models = {}
     for few in (few_first, not few_first):
@@ -422,9 +419,8 @@ def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path)
     if name == "layer norm lstm cell":  # Keras's own cells say no dtype there
         return
     # Within another model, whose inputs have known sizes.
-    known = {
-        k: keras.Input(batch_shape=x.shape, dtype=x.dtype) for k, x in batch.items()
-    }
+    sizes = {k: {"batch_shape": x.shape, "dtype": x.dtype} for k, x in batch.items()}
+    known = {k: keras.Input(**x) for k, x in sizes.items()}
     check_same(expected, expected, keras.tree.flatten(model(known)))
 
 

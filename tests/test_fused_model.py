@@ -46,9 +46,8 @@ def test_chunks_add_up(rows, chunk, smoothing, transposed, biased):
     np.testing.assert_array_equal(scores.is_right, np.argmax(logits, -1) == labels)
     of_kernel = x.T @ slope
     expected = [slope @ w.T, of_kernel.T if transposed else of_kernel, slope.sum(0)]
-    for found, right in zip(
-        tape.gradient(total, sources), expected[: 2 + biased], strict=True
-    ):
+    gradients = tape.gradient(total, sources)
+    for found, right in zip(gradients, expected[: 2 + biased], strict=True):
         np.testing.assert_allclose(found, right, atol=1e-5)
 
 

@@ -152,10 +152,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(SIZES, "of runs", "given targets"),
-)
+@pytest.mark.parametrize("name", slow_but(SIZES, "of runs", "given targets"))
 def test_searches_are_of_so_many_operations_and_repeat_none(name):
     """Of the search's loop, the largest one; and of all functions together."""
     find, signature, config, of_loop, of_all = SIZES[name]
@@ -377,9 +374,8 @@ def test_what_is_hoisted_computes_the_same(name, kernel):
 
 def test_only_what_depends_on_its_arguments_is_in_the_loop(kernel):
     function = steps(kernel, tf.constant(0.5))["product"]
-    (body,) = loop_bodies(
-        traced(lambda x: twice(function, x), tf.TensorSpec([None, 5]))
-    )
+    one = tf.TensorSpec([None, 5])
+    (body,) = loop_bodies(traced(lambda x: twice(function, x), one))
     assert not invariants(body)
     assert size(body.node_def) == 5  # product, tanh, times scale; two counters
 

@@ -327,10 +327,7 @@ def test_k6_one_state_may_be_a_bare_tensor(kind):
     inputs = [keras.Input(x.shape[1:]) for x in (MEMORY, QUERY[:, 0])]
     symbolic = keras.tree.map_structure(lambda _: inputs[1], other)
     model = keras.Model(inputs, encoder(inputs[0], initial_state=symbolic))
-    for found in (
-        encoder(MEMORY, initial_state=other),
-        model([MEMORY, QUERY[:, 0]]),
-    ):
+    for found in (encoder(MEMORY, initial_state=other), model([MEMORY, QUERY[:, 0]])):
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x, y, atol=1e-6)
 

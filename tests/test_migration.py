@@ -31,10 +31,8 @@ SOURCE_WORDS, TARGET_WORDS, TARGET_WIDTH, UNITS = 12, 11, 3, 4
 BEGIN, END, LONGEST = 1, 2, 20
 
 #: Ours for what Addons calls it, without and with scale=True or normalize=True.
-SCORES = {
-    "Luong": ("general", "scaled_general"),
-    "Bahdanau": ("concat", "normed_concat"),
-}
+SCORES = {"Luong": ("general", "scaled_general")}
+SCORES |= {"Bahdanau": ("concat", "normed_concat")}
 
 
 @pytest.fixture(autouse=True)
@@ -140,11 +138,8 @@ def built(name, make_cell=wrapped):
 WAYS = [(name, wrapped) for name in CASES if not CASES[name]["residual"]] + [
     (name, own_cell) for name, case in CASES.items() if len(set(case["cells"])) == 1
 ]
-QUICK = {
-    "bahdanau_monotonic_normed": wrapped,
-    "mixed_stack": wrapped,
-    "bidirectional": own_cell,
-}
+QUICK = {"bahdanau_monotonic_normed": wrapped, "mixed_stack": wrapped}
+QUICK |= {"bidirectional": own_cell}
 
 
 @pytest.mark.parametrize(
@@ -269,11 +264,8 @@ def test_what_the_checkpoint_has_not_keeps_its_values():
 CELL = {"kernel": (5, 8), "recurrent_kernel": (2, 8), "bias": (8,)}
 LUONG, LAYER = {"memory_layer": {"kernel": (2, 2)}}, {"kernel": (4, 2)}
 #: As an `AttentionWrapper`, E = 3, A = H = 2.
-WRAPPER = {
-    "_cell": CELL,
-    "_attention_mechanisms": [LUONG],
-    "_attention_layers": [LAYER],
-}
+PARTS = {"_attention_mechanisms": [LUONG], "_attention_layers": [LAYER]}
+WRAPPER = {"_cell": CELL, **PARTS}
 WORDS = {"embeddings": (7, 3)}
 
 

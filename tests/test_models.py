@@ -117,10 +117,7 @@ def test_steps_are_what_a_call_computes_and_what_a_sentence_gets_alone(name):
         np.testing.assert_allclose(sums[:3], 1, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(MODELS, "coverage", "gnmt", "transformer"),
-)
+@pytest.mark.parametrize("name", slow_but(MODELS, "coverage", "gnmt", "transformer"))
 def test_beams_share_one_memory_and_step_by_themselves(name):
     model = made(name)
     memory, first = model.encode(tf.constant(batch()["source"]))

@@ -259,9 +259,7 @@ def killed(*arguments):
 
 
 @pytest.mark.slow
-def test_who_is_killed_while_parts_are_joined_leaves_nothing(
-    path, tmp_path, monkeypatch
-):
+def test_who_is_killed_while_joining_leaves_nothing(path, tmp_path, monkeypatch):
     source = written_parquet(tmp_path / "in" / "a.parquet", text=["the red dog", "a"])
     places = path, source.parent, (out := tmp_path / "out")
     (tmp_path / ".9-0123abcd.out").mkdir()
@@ -469,9 +467,7 @@ def test_what_cannot_be_done_is_told(tmp_path, monkeypatch):
 def test_a_shard_that_another_worker_has_done_is_done(tmp_path):
     """Ray gives it again where the first worker only seems to be dead."""
     shards = Shards(tmp_path / "parts", lines=1, size=1)
-    with pytest.raises(
-        RuntimeError, match="FileNotFoundError: There is no .*parts whe"
-    ):
+    with pytest.raises(RuntimeError, match="FileNotFoundError: There is no .*parts"):
         in_this_process(shards, [0], None, Pool())
     shards.folder.mkdir()
     shards.cut([0], **{"in": [b"a"]})

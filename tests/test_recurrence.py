@@ -78,9 +78,8 @@ MASK = np.arange(STEPS)[:, None] < [6, 4, 0]
 @pytest.mark.parametrize("mask", [None, MASK, MASK[::-1]])
 def test_scan_equals_numpy(scan, mask):
     run, variables = problem()
-    for result, expected in zip(
-        run(scan, mask), numpy_run(variables, mask), strict=True
-    ):
+    results = run(scan, mask), numpy_run(variables, mask)
+    for result, expected in zip(*results, strict=True):
         np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
@@ -199,9 +198,7 @@ LOOPS = [
 
 
 @pytest.mark.parametrize("order, way, compiled, mask", LOOPS)
-def test_l2_both_loops_have_the_same_derivatives(
-    order, way, compiled, mask, monkeypatch
-):
+def test_l2_loops_have_the_same_derivatives(order, way, compiled, mask, monkeypatch):
     monkeypatch.setattr(fast_recurrence, "COMPILE_LOOPS", compiled)
     run, variables = problem()
 

@@ -293,9 +293,7 @@ def test_wrong_arguments(change, error, message, pieces, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_its_package_warm_up_says_what_to_install(
-    pieces, tmp_path, monkeypatch
-):
+def test_without_its_package_it_says_what_to_install(pieces, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
     with pytest.raises(ModuleNotFoundError, match=r"keras_luong\[serving\]"):
         export_saved_model(pieces, tmp_path, warmup=["a"])

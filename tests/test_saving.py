@@ -75,9 +75,7 @@ def test_k2_what_no_run_can_be_is_refused_and_leaves_nothing(tmp_path):
 # Files of weights.
 
 
-def test_weights_are_saved_without_the_optimizer_and_load_into_any_model(
-    tmp_path, monkeypatch
-):
+def test_weights_are_saved_without_the_optimizer(tmp_path, monkeypatch):
     """One that cannot be written leaves the old one."""
     trained, new = small_model("adam"), small_model("adam")
     trained.run_eagerly = True

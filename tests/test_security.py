@@ -53,9 +53,8 @@ class Evil:
 
 @pytest.fixture
 def run(tmp_path):
-    return written_run(
-        tmp_path / "run", word_translator(kl.BeamSearch(2, max_length=5))
-    )
+    translator = word_translator(kl.BeamSearch(2, max_length=5))
+    return written_run(tmp_path / "run", translator)
 
 
 @pytest.mark.slow

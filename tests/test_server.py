@@ -224,9 +224,7 @@ def test_health_and_metrics(server):
 
 @slow
 @pytest.mark.parametrize("way", ["rest", "grpc"])
-def test_command_lines_of_the_clients_and_of_the_load_generator(
-    server, translator, way, tmp_path
-):
+def test_command_lines_of_clients_and_loads(server, translator, way, tmp_path):
     where, texts = getattr(server, way), [b"the red dog", b"", b"cat \xff"]
     said = run(f"{way}_client.py", where, "dogs", input=b"\n".join(texts))
     assert said.split("\n") == [*(t.text for t in translator.translate(texts)), ""]
@@ -544,9 +542,7 @@ GIVEN_UP = [(never, 504, "DEADLINE_EXCEEDED", 1, 1), (dies, 500, "INTERNAL", 3, 
 
 
 @pytest.mark.parametrize("answer, status, code, times, cancelled", GIVEN_UP)
-def test_what_takes_too_long_or_kills_replicas_is_given_up(
-    answer, status, code, times, cancelled
-):
+def test_what_takes_long_or_kills_replicas(answer, status, code, times, cancelled):
     replicas = Replicas(answer)
     no = asyncio.run(asked(front_of(replicas, timeout=0.1), 1))
     assert (no.status, no.code) == (status, grpc.StatusCode[code])

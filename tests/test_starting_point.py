@@ -78,9 +78,8 @@ def test_k2_a_run_goes_on_as_it_was_trained_but_more_slowly(old, corpora, tmp_pa
     config = TrainingConfig.from_run(before, **changes, units=8)
     assert (config.epochs, config.learning_rate) == (2, 0.5)
     assert config.model["dropout"] == 0.7 and config.model["units"] == 8
-    assert TrainingConfig.from_run(before, optimizer="sgd").learning_rate == (
-        RATE_TO_GO_ON
-    )
+    rate = TrainingConfig.from_run(before, optimizer="sgd").learning_rate
+    assert rate == RATE_TO_GO_ON
     config = TrainingConfig(init_from=str(before), data="new", optimizer="adam")
     assert config.model_config(11, 11) == model
     assert config.learning_rate == 0.01 * RATE_TO_GO_ON
@@ -274,9 +273,7 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
 
 
 @pytest.mark.slow
-def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(
-    old, corpora, tmp_path, capsys
-):
+def test_k2_a_run_is_not_judged_by_what_its_start_has(old, corpora, tmp_path, capsys):
     """Told: whether the old text is mixed in, or not, or not there any more."""
     data = shutil.copytree(corpora / "new", tmp_path / "new")
     for side in ("xx", "yy"):
@@ -294,9 +291,7 @@ def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(
     assert "was trained on is not there as it was" in capsys.readouterr().out
 
 
-def test_k2_other_languages_are_not_mixed_unless_a_tag_tells_them(
-    old, corpora, tmp_path
-):
+def test_k2_other_languages_are_mixed_with_a_tag_alone(old, corpora, tmp_path):
     reverse = {"source": "yy", "target": "xx", "data": str(corpora / "new"), "seed": 1}
     assert "train" in start.training_corpus(reverse).splits  # mix_old alone matters
     mixed = {**reverse, "init_from": str(old), "mix_old": 0.5}

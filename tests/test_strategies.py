@@ -139,9 +139,8 @@ def test_default_without_gpus():
 def machine(task_type, task_id, **cluster):
     """As a strategy of several workers tells it."""
     spec = SimpleNamespace(as_dict=lambda: cluster)
-    resolver = SimpleNamespace(
-        task_type=task_type, task_id=task_id, cluster_spec=lambda: spec
-    )
+    task = {"task_type": task_type, "task_id": task_id}
+    resolver = SimpleNamespace(**task, cluster_spec=lambda: spec)
     return SimpleNamespace(cluster_resolver=resolver)
 
 

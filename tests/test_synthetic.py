@@ -58,9 +58,8 @@ def test_every_source_stands_twice_and_other_splits_once(tmp_path, capsys, monke
     litter = tmp_path / "new" / ".123-0123abcd.d"  # of a process that was killed
     litter.mkdir(parents=True)
     (litter / "train.zz").touch()
-    out = synthetic.write_distilled(
-        Corpus(), Backwards(), tmp_path / "new" / "d", progress=True
-    )
+    new = tmp_path / "new" / "d"
+    out = synthetic.write_distilled(Corpus(), Backwards(), new, progress=True)
     both = zip(REAL, TAUGHT, strict=True)
     assert pairs_of(out) == [x for pair, said in both for x in (pair, (pair[0], said))]
     assert lines(out / "test.yy") == ["T ", ""]
@@ -188,9 +187,7 @@ OTHER_TEACHERS = [
 
 
 @pytest.mark.parametrize("changes, message", OTHER_TEACHERS)
-def test_a_teacher_of_something_else_is_refused(
-    data, tmp_path, changes, message, monkeypatch
-):
+def test_a_teacher_of_something_else(data, tmp_path, changes, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trained_teacher("run-teachers/1", config_of(data))
     (tmp_path / "other").mkdir()
@@ -252,10 +249,8 @@ def test_k2_real_pairs_and_lines_with_tagged_sources(tmp_path):
     made = {"one two": "owt eno", "three": "eerht", "four": "ruof", "5": "5"}
     written, pairs = backtranslated(tmp_path, made)
     assert written == (tmp_path / "d", 4, 4, 0)
-    both = zip(REAL, made.items(), strict=True)
-    assert pairs == [
-        x for pair, (line, said) in both for x in (pair, (f"<bt> {said}", line))
-    ]
+    back = [(f"<bt> {said}", line) for line, said in made.items()]
+    assert pairs == [x for both in zip(REAL, back, strict=True) for x in both]
     for split, text in (("validation", "V"), ("test", "T ")):
         assert lines(tmp_path / "d" / f"{split}.yy") == [text, ""]
     assert {x.name for x in tmp_path.iterdir()} == {"d", "mono"}
@@ -338,9 +333,8 @@ def test_k2_mistakes_leave_nothing_behind(content, changes, message, tmp_path):
     mono, reverse = tmp_path / "mono", Reverse()
     mono.write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        synthetic.write_backtranslated(
-            Corpus(), reverse, mono, tmp_path / "d", **changes
-        )
+        out = tmp_path / "d"
+        synthetic.write_backtranslated(Corpus(), reverse, mono, out, **changes)
     assert reverse.read == 0 and [x.name for x in tmp_path.iterdir()] == ["mono"]
 
 

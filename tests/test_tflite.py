@@ -191,9 +191,7 @@ def test_of_a_source_no_more_is_read_than_there_is_room_for(length, most):
     assert settings["tokenizers"]["target"] == {"kind": "word", "file": "target.txt"}
 
 
-def test_a_file_that_was_there_stays_until_the_new_one_is_whole(
-    pieces, tmp_path, monkeypatch
-):
+def test_a_file_stays_until_the_new_one_is_whole(pieces, tmp_path, monkeypatch):
     monkeypatch.setattr(tflite, "_one_source", lambda *_: None)
     monkeypatch.setattr(tflite, "_converted", lambda _, kind: f"0000{kind}".encode())
     path = export_tflite(pieces, tmp_path / "x.tflite", "int8")

@@ -359,9 +359,7 @@ def test_each_machine_has_a_directory_of_its_own(worker, path, monkeypatch):
     assert str(opening.own_directory("r", None)) == path
 
 
-def test_one_at_a_time_and_ctrl_c_says_how_to_go_on(
-    data, tmp_path, monkeypatch, capsys
-):
+def test_one_at_a_time_and_how_to_go_on(data, tmp_path, monkeypatch, capsys):
     with opened(data, tmp_path / "run"):
         with pytest.raises(OSError, match="Another process, .*, trains in"):
             trained(data, tmp_path / "run")
@@ -388,9 +386,7 @@ def test_says_where_it_goes_on(capsys):
 
 
 @pytest.mark.slow
-def test_goes_on_with_another_learning_rate_and_its_own_search(
-    copy, data, monkeypatch, capsys
-):
+def test_goes_on_with_another_learning_rate(copy, data, monkeypatch, capsys):
     """Results of before are none of what is trained on."""
     there, evaluate = [], train.evaluate
     monkeypatch.setattr(
@@ -418,9 +414,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("changes, message", IMPOSSIBLE)
-def test_options_are_checked_before_anything_is_written(
-    data, tmp_path, changes, message
-):
+def test_options_are_checked_first(data, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         trained(data, tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()

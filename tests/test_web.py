@@ -190,9 +190,8 @@ def test_attention_between_words_is_pythons():
         given.append({"tokens": target, "sourceTokens": source, "alignment": weights})
     for found, x in zip(ask("links", given), given, strict=True):
         source, target, weights = x["sourceTokens"], x["tokens"], x["alignment"]
-        rows, columns = (
-            [x.text not in CONTROLS for x in words_of(y)] for y in (target, source)
-        )
+        both = target, source
+        rows, columns = ([x.text not in CONTROLS for x in words_of(y)] for y in both)
         merged = merge_weights(np.array(weights), source, target)[rows][:, columns]
         shape = np.shape(found["weights"])
         assert shape[: merged.ndim] == merged.shape or not merged.size
@@ -264,9 +263,8 @@ def test_damaged_files(known, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(x.name for x in WEB.glob("tests/*.test.js")))
 def test_the_modules_own_tests(name):
-    done = subprocess.run(
-        [node(), f"tests/{name}"], cwd=WEB, capture_output=True, text=True
-    )
+    command = [node(), f"tests/{name}"]
+    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "# pass" in done.stdout
 
@@ -279,9 +277,8 @@ def test_the_demo(tmp_path):
     def make(*words):
         command = ["make", "web-demo", *words]
         alone = {k: v for k, v in os.environ.items() if k not in of_make}
-        return subprocess.run(
-            command, cwd=tmp_path, env=alone, capture_output=True, text=True
-        )
+        given = {"cwd": tmp_path, "env": alone, "capture_output": True, "text": True}
+        return subprocess.run(command, **given)
 
     shutil.copy(WEB.parents[1] / "Makefile", tmp_path)
     done = make()
