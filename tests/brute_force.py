@@ -349,9 +349,8 @@ def random_search(seed, wide):
             limit = max(limit, len(prefixes[row]) + 1)
         least = max(given["min_length"], math.ceil(given["min_length_ratio"] * size))
         rules = Rules(limit, length, coverage, least, given["no_repeat_ngram"])
-        rules = rules._replace(
-            forbidden=forbidden, prefix=prefixes[row], phrases=rows[row], texts=texts
-        )
+        more = {"phrases": rows[row], "texts": texts}
+        rules = rules._replace(forbidden=forbidden, prefix=prefixes[row], **more)
         first = few["early_stopping"] == "first"
         return rules.best(model, source, width, number, first)
 

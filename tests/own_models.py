@@ -62,10 +62,8 @@ class Transcriber(keras.Model):
 
     def step(self, tokens, state, memory):
         shape = keras.ops.shape(state["h"])
-        x, h, c = (
-            keras.ops.reshape(x, (-1, shape[-1]))
-            for x in (self.embed(tokens), state["h"], state["c"])
-        )
+        both = self.embed(tokens), state["h"], state["c"]
+        x, h, c = (keras.ops.reshape(x, (-1, shape[-1])) for x in both)
         _, (h, c) = self.cell(x, [h, c])
         h, c = keras.ops.reshape(h, shape), keras.ops.reshape(c, shape)
         context, weights = self.attention(h, memory, return_attention_scores=True)

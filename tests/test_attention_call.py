@@ -280,9 +280,8 @@ def test_sources_of_two_axes(name):
         QUERY, image, value_mask=words, attention_mask=pairs, **ALL
     )
     flat, masks = image.reshape(2, 6, 4), (words.reshape(2, 6), pairs.reshape(3, 6))
-    expected, *expected_maps = attention(
-        QUERY, flat, value_mask=masks[0], attention_mask=masks[1], **ALL
-    )
+    options = {"value_mask": masks[0], "attention_mask": masks[1], **ALL}
+    expected, *expected_maps = attention(QUERY, flat, **options)
     same(context, expected)
     same(maps, [np.reshape(x, (2, 3, 2, 3)) for x in expected_maps])
     memory = attention.prepare(image, words), attention.prepare(flat, masks[0])
@@ -351,10 +350,8 @@ def test_weights_are_at_least_float32_whatever_the_policy(name, policy):
 
 @every_attention
 def test_regularizers_and_constraints_of_all_matrices(name):
-    options = {
-        "kernel_regularizer": keras.regularizers.L2(0.5),
-        "kernel_constraint": keras.constraints.MaxNorm(0.25),
-    }
+    options = {"kernel_regularizer": keras.regularizers.L2(0.5)}
+    options |= {"kernel_constraint": keras.constraints.MaxNorm(0.25)}
     attention = built(name, **options)
     free = {"score_bias", "location_bias"}
     kernels = [w for w in attention.trainable_weights if w.name not in free]

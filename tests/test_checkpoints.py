@@ -195,9 +195,7 @@ FIRST = [(True, [0, -1], (0, 0)), (False, [0, -1], (0, 0)), (False, [4, 6], None
 
 
 @pytest.mark.parametrize("saved, other, place", FIRST)
-def test_a_machine_killed_before_its_first_checkpoint(
-    tmp_path, monkeypatch, saved, other, place
-):
+def test_a_machine_killed_before_it_saved(tmp_path, monkeypatch, saved, other, place):
     """If others have saved the beginning: its own is the same. Else it needs theirs."""
     if saved:
         restored(tmp_path)

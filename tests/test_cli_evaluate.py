@@ -202,9 +202,7 @@ TAGGED = [
 
 
 @pytest.mark.parametrize("own, words, expected", TAGGED)
-def test_the_tag_in_front_of_what_is_read(
-    own, words, expected, path, tmp_path, monkeypatch, capsys
-):
+def test_the_tag_in_front(own, words, expected, path, tmp_path, monkeypatch, capsys):
     changed(path, tmp_path, **own)
     noting = Noting()
     monkeypatch.setattr(translators, "load_translator", lambda options: noting)

@@ -114,9 +114,7 @@ def test_options_of_a_saved_model(path, asked, tmp_path):
     assert given == dict(version=3, overwrite=True, max_batch_size=9, warmup=texts)
 
 
-def test_warm_up_by_the_checked_text_where_it_can_be_written(
-    path, asked, tmp_path, monkeypatch, capsys
-):
+def test_warm_up_by_the_checked_text(path, asked, tmp_path, monkeypatch, capsys):
     for found in (True, None):
         monkeypatch.setattr(export.importlib.util, "find_spec", lambda _, x=found: x)
         for words, text in (([], FIRST), (["--check", "cat"], "cat")):

@@ -102,10 +102,8 @@ def test_help_of_training_has_all_there_is(capsys):
     lines = help_of_training(capsys, "--preset", "multi30k", "--help").split()
     assert "[default: 4000]" in " ".join(lines) and "Dropout" not in lines
     assert "--num_heads" in help_of_training(capsys, "--preset=wu2021-tiny", "--help")
-    few, every = (
-        set(re.findall(r"^ *--(\w+)", said, re.M))
-        for said in (help_of_training(capsys, "--help"), text)
-    )
+    usual = help_of_training(capsys, "--help")
+    few, every = ({*re.findall(r"^ *--(\w+)", x, re.M)} for x in (usual, text))
     assert len(few) <= 45 and few < every and RARE <= every - few
 
 
@@ -226,9 +224,7 @@ def there(tmp_path_factory):
 
 
 @pytest.mark.parametrize("argv, message", table(MISTAKES))
-def test_mistakes_are_told_in_a_sentence_before_a_command_begins(
-    argv, message, there, monkeypatch, capsys
-):
+def test_mistakes_are_told_in_a_sentence(argv, message, there, monkeypatch, capsys):
     """Wrong options, and wrong paths."""
     monkeypatch.chdir(there)
     begun = []
@@ -265,9 +261,7 @@ compare run --flags source drop_out | No run has a setting drop_out
 
 
 @pytest.mark.parametrize("argv, message", table(REFUSED))
-def test_what_does_not_fit_is_told_before_a_run_is_loaded(
-    argv, message, there, monkeypatch, capsys
-):
+def test_what_does_not_fit_is_told_first(argv, message, there, monkeypatch, capsys):
     monkeypatch.chdir(there)
     monkeypatch.delattr(translators, "load_ensemble")
     before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
@@ -411,9 +405,7 @@ ONEDNN = [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)]
 
 
 @pytest.mark.parametrize("given, machine, used", ONEDNN)
-def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
-    given, machine, used, monkeypatch
-):
+def test_tensorflow_computes_by_onednn(given, machine, used, monkeypatch):
     name, seen = "TF_ENABLE_ONEDNN_OPTS", []
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setenv(name, given or "")

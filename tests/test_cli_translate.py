@@ -124,9 +124,8 @@ def test_what_is_cut_is_counted_over_the_whole_input(path, tmp_path, capsys):
 
 def test_files_plain_and_gzip_and_pipes(path, traced, tmp_path):
     texts = [t.text for t in traced.translate(["a b", "c"])]
-    packed, plain, pipe, rows = (
-        tmp_path / name for name in ("in.gz", "in.txt", "pipe", "in.jsonl")
-    )
+    names = "in.gz", "in.txt", "pipe", "in.jsonl"
+    packed, plain, pipe, rows = (tmp_path / name for name in names)
     packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + b"a b\r\nc\r\n"))
     plain.write_bytes(b"a b\nc")
     rows.write_bytes(b'{"n": 1, "text": "a\\nb"}\n{"text": "c"}\n')

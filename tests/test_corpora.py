@@ -33,10 +33,8 @@ def fill(folder, names, lines=("a\tb",)):
 def found(folder, *languages):
     """Split → the names of its files."""
     corpus = TextFiles.from_directory(folder, *languages)
-    return {
-        split: " ".join(path.name for path in files.paths)
-        for split, files in corpus.files.items()
-    }
+    files = corpus.files.items()
+    return {split: " ".join(path.name for path in x.paths) for split, x in files}
 
 
 TWO, THREE = "train.en train.de", "train.en train.de train.fr"

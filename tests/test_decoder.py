@@ -143,9 +143,8 @@ def test_it_goes_on_where_it_stopped_and_gives_the_last_word_alone(name, words):
     first, *states = decoder(
         INPUTS[:, :1], memory, mask, mask=halves[0], return_state=True
     )
-    rest, _, *finals = decoder(
-        INPUTS[:, 1:], memory, mask, mask=halves[1], initial_state=states, **ALL
-    )
+    given = {"mask": halves[1], "initial_state": states, **ALL}
+    rest, _, *finals = decoder(INPUTS[:, 1:], memory, mask, **given)
     same([np.concatenate([first, rest], 1), *finals], [whole, *ends])
     last = kl.InputFeedingDecoder(cell, return_sequences=False)
     at = [0, 1], [STEPS - 1, STEPS - 1 if words is None else 1]
@@ -293,9 +292,8 @@ def test_dropout_masks_are_of_layers_and_once_a_sequence():
     assert not any(cell.make_mode(memory, training=False).noise)
     noise = cell.make_mode(memory, training=True).noise
     assert {i: n.shape for i, n in noise.below.items()} == {1: (50, UNITS)}
-    assert {i: n.shape for i, n in noise.recurrent.items()} == dict.fromkeys(
-        [0, 1], (50, UNITS)
-    )
+    shapes = {i: n.shape for i, n in noise.recurrent.items()}
+    assert shapes == dict.fromkeys([0, 1], (50, UNITS))
     for mask in (noise.below[1], noise.recurrent[0]):
         assert set(np.unique(mask)) == {0, 2}
 
@@ -314,9 +312,8 @@ def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
     options = {"use_attentional_vector": False, "input_feeding": input_feeding}
     cell = kl.InputFeedingDecoderCell(UNITS, _Positions(), **options)
     mask = np.array([[True] * STEPS, [True, False, True]])
-    outputs, *states = kl.InputFeedingDecoder(cell)(
-        INPUTS, MEMORY, mask=mask, return_state=True
-    )
+    decode = kl.InputFeedingDecoder(cell)
+    outputs, *states = decode(INPUTS, MEMORY, mask=mask, return_state=True)
     counted = np.asarray(outputs)[..., 0]  # the output is the context
     np.testing.assert_array_equal(counted, [[0, 1, 2], [0, 0, 1]])
     np.testing.assert_array_equal(states[-1], [[STEPS], [2]])

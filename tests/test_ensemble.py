@@ -284,10 +284,8 @@ def test_with_all_words_nothing_changes(name):
         assert_same(kl.generate(model, SOURCES, search), expected)
 
 
-SAID = [
-    ("tied", 1),
-    *(pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)),
-]
+LATER = [pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)]
+SAID = [("tied", 1), *LATER]
 
 
 @pytest.mark.parametrize("name, seed", SAID)
@@ -302,9 +300,8 @@ def test_a_sentence_says_what_its_own_words_allow(name, seed):
 
 
 def test_constraints_know_the_words_by_their_ids():
-    search = dataclasses.replace(
-        SEARCH, shortlist=shortlist(), no_repeat_ngram=1, min_length=4, forbidden=(1,)
-    )
+    rules = {"no_repeat_ngram": 1, "min_length": 4, "forbidden": (1,)}
+    search = dataclasses.replace(SEARCH, shortlist=shortlist(), **rules)
     prefix = np.array([[29, 28], [27, 0], [0, 0]], "int32")
     found = search(made("own"), SOURCES, prefix)
     np.testing.assert_array_equal(found.ids[0, :, :2].numpy(), [[29, 28]] * 3)

@@ -76,9 +76,8 @@ def test_faults_of_a_line(name):
     other = ["a dog"] * len(lines)
     for sides in ((lines, other), (other, lines)):
         marks = FINDER.find(*sides, [name])[name]
-        assert dict(zip(lines, marks.tolist(), strict=True)) == dict(
-            zip(lines, expected, strict=True)
-        )
+        found = dict(zip(lines, marks.tolist(), strict=True))
+        assert found == dict(zip(lines, expected, strict=True))
 
 
 COPIES = [
@@ -201,10 +200,8 @@ def test_one_round_of_model_1(monkeypatch):
     table = learn_table(["a b", "a"], ["x y", "x"])
     # Expected: a-x 1 / 2.2 + 1 / 1.1, others 1 / 2.2; a is 2/3 of the words, b 1/3.
     assert {*table.source} == {"a", "b"} and {*table.target} == {"x", "y"}
-    gains = [
-        float(table.gains[table.source[x], table.target[y]])
-        for x, y in ("ax", "ay", "bx", "by")
-    ]
+    places = [(table.source[x], table.target[y]) for x, y in ("ax", "ay", "bx", "by")]
+    gains = [float(table.gains[place]) for place in places]
     assert gains == pytest.approx([1.125, 0.75, 0.75, 1.5], rel=1e-3)
 
 
@@ -289,10 +286,8 @@ def noisy():
 
 
 def blocks_of(sources, targets, size=700):
-    return [
-        (sources[begin : begin + size], targets[begin : begin + size])
-        for begin in range(0, len(sources), size)
-    ]
+    parts = [slice(begin, begin + size) for begin in range(0, len(sources), size)]
+    return [(sources[part], targets[part]) for part in parts]
 
 
 def test_counts_of_noisy_text():
@@ -309,9 +304,8 @@ def test_counts_of_noisy_text():
     assert counts["misaligned"].line > 320
     notes = list(fault_notes(counts))  # the worst first
     assert len(notes) == len(FAULTS)
-    assert "40 of 1,500 pairs (2.7%) have an empty side, as line 1: training" in (
-        "\n".join(notes)
-    )
+    said = "40 of 1,500 pairs (2.7%) have an empty side, as line 1: training"
+    assert said in "\n".join(notes)
     shares = [counts[x].share / FAULTS[x].share for x in FAULTS]
     worst, text = FAULTS[[*FAULTS][np.argmax(shares)]], notes[0]
     assert worst.text in text and worst.advice in text

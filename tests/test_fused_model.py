@@ -148,9 +148,8 @@ def test_fitting_and_evaluating_are_what_keras_makes_of_it(name):
     for logs, expected in zip(one[1:], other[1:], strict=True):
         assert logs.keys() == expected.keys()
         for key, value in logs.items():
-            np.testing.assert_allclose(
-                value, expected[key], rtol=2e-2 if scaled else 1e-5, err_msg=key
-            )
+            near = {"rtol": 2e-2 if scaled else 1e-5, "err_msg": key}
+            np.testing.assert_allclose(value, expected[key], **near)
 
 
 class Halved(SequenceCrossentropy):

@@ -40,9 +40,8 @@ class Graphs(NamedTuple):
 
 
 def traced(function, *signature):
-    concrete = tf.function(
-        function, input_signature=signature, autograph=False
-    ).get_concrete_function()
+    graph = tf.function(function, input_signature=signature, autograph=False)
+    concrete = graph.get_concrete_function()
     definition = concrete.graph.as_graph_def(add_shapes=True)
     library = {f.signature.name: f for f in definition.library.function}
     return Graphs(definition.node, library)

@@ -88,9 +88,8 @@ class Held:
     def __init__(self, moment, *words, **more):
         command = [sys.executable, "-c", HELD, moment, *map(str, words)]
         env = {**os.environ, "PYTHONPATH": f"{ROOT}"}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, **more
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(command, env=env, **pipes, **more)
         self.said, self.sent = b"", math.inf
         self.timer = threading.Timer(120, self.process.kill)  # what never says it
         self.timer.start()

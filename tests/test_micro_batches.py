@@ -114,9 +114,7 @@ async def test_s3_few_come_between_the_parts_of_many_and_neither_waits_for_ever(
     [(1.0, (2, 3)), (0.001, (32,))],  # of a row, as on a CPU and as on a GPU
 )
 @asynchronous
-async def test_s3_a_part_takes_about_as_long_as_those_that_it_lets_wait(
-    cost, expected, monkeypatch
-):
+async def test_s3_a_part_takes_as_long_as_it_lets_wait(cost, expected, monkeypatch):
     """Seconds by a clock of the test's own: a row more takes a second more."""
     now, sizes = [100.0], []
     clock = SimpleNamespace(monotonic=lambda: now[0])  # asyncio keeps its own

@@ -442,9 +442,8 @@ def test_a_wrong_path_names_what_is_there(tmp_path, write):
 
 
 def test_a_directory_gives_its_latest(tmp_path):
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(decoder=made(WRAPPER), step=tf.Variable(1)), tmp_path, 2
-    )
+    checkpoint = tf.train.Checkpoint(decoder=made(WRAPPER), step=tf.Variable(1))
+    manager = tf.train.CheckpointManager(checkpoint, tmp_path, 2)
     path = manager.save()
     for given in (tmp_path, path, f"{path}.index"):
         places = {"step": None}

@@ -68,10 +68,7 @@ MODELS = {
         for name in ("small", *PAPERS)
         for cell_type in CELL_TYPES
     },
-    **{
-        name: ("vaswani2017-base", {**HEADS, **fields})
-        for name, fields in TRANSFORMERS.items()
-    },
+    **{x: ("vaswani2017-base", {**HEADS, **y}) for x, y in TRANSFORMERS.items()},
 }
 #: Those whose weights are zero, or have a sum below one.
 BLIND = ("no attention", "sutskever2014", "cho2014")
@@ -323,9 +320,8 @@ def test_mixed_precision_trains_and_steps(name, policy, tmp_path):
     for other in (logits, np.asarray(model(inputs), "float32")):
         np.testing.assert_allclose(other, exact(inputs), atol=0.1)
     model.compile("adam", SequenceCrossentropy(), run_eagerly=True)
-    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (
-        policy == "mixed_float16"
-    )
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert is_scaled == (policy == "mixed_float16")
     assert np.isfinite(model.train_on_batch(inputs, inputs["target"]))
     model.save(tmp_path / "half.keras")
     loaded = keras.models.load_model(tmp_path / "half.keras")

@@ -41,11 +41,8 @@ def table(text):
 
 def cells_of(block):
     """The cells of a table's lines."""
-    return [
-        [cell.strip() for cell in line[1:-1].split("|")]
-        for line in block.splitlines()
-        if line.startswith("| ")
-    ]
+    rows = [x[1:-1].split("|") for x in block.splitlines() if x.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 @pytest.fixture(scope="module")

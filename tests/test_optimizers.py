@@ -19,9 +19,8 @@ from keras_luong.training.schedules import (
     plateau,
 )
 
-BOTH = pytest.mark.parametrize(
-    "name, loss_scaling", [*itertools.product(["sgd", "adam"], [False, True])]
-)
+PAIRS = [*itertools.product(["sgd", "adam"], [False, True])]
+BOTH = pytest.mark.parametrize("name, loss_scaling", PAIRS)
 
 
 @pytest.mark.parametrize("name, cls", [("sgd", "SGD"), ("adam", "Adam")])

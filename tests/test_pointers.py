@@ -96,9 +96,8 @@ def test_words_that_are_impossible_or_nearly_are_finite():
 def test_gradients_are_slopes_also_where_a_weight_is_zero():
     layer, inputs = kl.PointerGenerator(2), given()
     layer(*inputs)
-    features, logits, scores = (
-        keras.Variable(x) for x in (*inputs[:2], np.log(inputs[2] + 1e-3))
-    )
+    values = *inputs[:2], np.log(inputs[2] + 1e-3)
+    features, logits, scores = map(keras.Variable, values)
     labels = np.array([[1, 3, 2], [4, 0, 4]])
 
     def loss():
@@ -301,9 +300,8 @@ def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
     spec = [tf.TensorSpec([None, None, F]), tf.TensorSpec([None, 2], tf.int32)]
 
     def graph(count):
-        return tf.function(
-            lambda *x: search(model, *x), input_signature=spec[:count], autograph=False
-        )
+        options = {"input_signature": spec[:count], "autograph": False}
+        return tf.function(lambda *x: search(model, *x), **options)
 
     find = graph(1)
     for length in (4, 1):

@@ -564,25 +564,22 @@ def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypat
         inputs, firsts = tf.identity(x), [tf.identity(state) for state in starts]
         with tf.GradientTape() as tape:
             tape.watch([inputs, *firsts])
-            y, states = base.scan_layer(
-                layer, inputs, firsts, keep, training=True, backwards=backwards
-            )
+            how = {"training": True, "backwards": backwards}
+            y, states = base.scan_layer(layer, inputs, firsts, keep, **how)
             loss = tf.reduce_sum(y * scale) + sum(tf.reduce_sum(h**2) for h in states)
         return y, *states, *tape.gradient(loss, [inputs, *firsts, *layer.weights])
 
     loop, through_keras, calls = both_ways(monkeypatch, compute)
     assert calls
     for one, other in zip(loop, through_keras, strict=True):
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-4
-        )
+        both = map(tf.convert_to_tensor, (one, other))
+        np.testing.assert_allclose(*both, atol=1e-4)
 
 
 def test_a_model_without_input_feeding_is_all_kerass(monkeypatch):
     encoder = kl.RecurrentEncoder(UNITS, bidirectional="first")
-    cell = kl.InputFeedingDecoderCell(
-        UNITS, kl.LuongAttention(), 2, input_feeding=False, residual=True, dropout=0.3
-    )
+    options = {"input_feeding": False, "residual": True, "dropout": 0.3}
+    cell = kl.InputFeedingDecoderCell(UNITS, kl.LuongAttention(), 2, **options)
     decoder = kl.InputFeedingDecoder(cell)
     x = np.random.default_rng(0).normal(size=(3, 5, UNITS)).astype("float32")
     decoder(x, encoder(x)[0])

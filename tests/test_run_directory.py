@@ -175,9 +175,8 @@ def test_loads_what_was_written(finished):
     run, model = finished
     translator = load(run.path)
     last = load(str(run.path), weights="last", search=GreedySearch(5))
-    for a, b, c in zip(
-        *(x.get_weights() for x in (translator.model, model, last.model)), strict=True
-    ):
+    models = translator.model, model, last.model
+    for a, b, c in zip(*(x.get_weights() for x in models), strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(c, b - 0.5, atol=1e-6)
     assert translator.model.config == model.config

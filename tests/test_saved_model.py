@@ -265,6 +265,7 @@ def test_a_version_is_refused_or_replaced_and_keeps_its_weights(tmp_path):
     np.testing.assert_allclose(said, before, rtol=1e-5)
 
 
+THREE = {"warmup": ["a"] * 3, "max_batch_size": 2}
 WRONG = [
     ({"translator": "run"}, TypeError, "must be a Translator.* Received: 'run'"),
     ({"max_batch_size": 0}, ValueError, "max_batch_size must be at least 1.*: 0"),
@@ -278,11 +279,7 @@ WRONG = [
     ({"metadata": {"x": "\ud800"}}, UnicodeEncodeError, "surrogates"),
     ({"warmup": "a dog"}, TypeError, "`warmup` must be a list .* single 'a dog'"),
     ({"warmup": [3]}, TypeError, "`warmup` must hold str or bytes. .*: int 3"),
-    (
-        {"warmup": ["a"] * 3, "max_batch_size": 2},
-        ValueError,
-        "at most max_batch_size=2 texts. Received: 3",
-    ),
+    (THREE, ValueError, "at most max_batch_size=2 texts. Received: 3"),
 ]
 
 

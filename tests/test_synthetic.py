@@ -238,9 +238,8 @@ def test_a_part_of_a_corpus_and_former_teachers_are_refused(data, tmp_path):
 def backtranslated(folder, texts, **options):
     """What is written with these lines: its numbers, and the training pairs."""
     write_lines(folder / "mono", texts)
-    written = synthetic.write_backtranslated(
-        Corpus(), Reverse(), folder / "mono", folder / "d", **options
-    )
+    places = folder / "mono", folder / "d"
+    written = synthetic.write_backtranslated(Corpus(), Reverse(), *places, **options)
     return written, pairs_of(folder / "d")
 
 
@@ -372,9 +371,8 @@ def test_runs_translate_their_corpus_together(place, capsys, monkeypatch):
     run("distill", "run", "other", "--out", "d")
     assert asked == [(["run", "other"], "float32")]
     said = load_ensemble(["run", "other"]).translate(["the red dog", "the red dog is"])
-    assert lines(place / "d/train.de") == [
-        *("der Hund", said[0].text, "der Hund ist", said[1].text, "")
-    ]
+    expected = ["der Hund", said[0].text, "der Hund ist", said[1].text, ""]
+    assert lines(place / "d/train.de") == expected
     assert (place / "d/validation.de").read_text() == "der Hund\nder Hund ist\n"
     assert "2 model(s) translate data\n" in capsys.readouterr().out
     with pytest.raises(FileExistsError, match="--out must be new.*: d$"):

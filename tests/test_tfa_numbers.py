@@ -67,9 +67,8 @@ def inputs():
 @functools.cache  # the generator would go on
 def attention_layer():
     """What `GlorotUniform(seed=1337)` gave after `tf.random.set_seed(87654321)`."""
-    uniform = tf.raw_ops.RandomUniform(
-        shape=(UNITS + 10, LAYER), dtype=tf.float32, seed=87654321, seed2=1337
-    )
+    options = {"dtype": tf.float32, "seed": 87654321, "seed2": 1337}
+    uniform = tf.raw_ops.RandomUniform(shape=(UNITS + 10, LAYER), **options)
     kernel = (uniform.numpy() * 2 - 1) * np.sqrt(6 / (UNITS + 10 + LAYER))
     # tfa has the rows of h first, and we those of the context.
     return np.concatenate([kernel[UNITS:], kernel[:UNITS]])

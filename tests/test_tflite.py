@@ -69,9 +69,8 @@ def test_hostile_and_other_sentences(pair, pieces_said):
     assert [t.text for t in best] == [hypotheses[0].text for hypotheses in pieces_said]
 
 
-ALPHABET = st.sampled_from(
-    [*b"abcdefgh t\n\t\r\x00\x1c\x85\xa0\xc3\xe2\x96\x81\xed\xf0\xff", *b"the dog"]
-)
+ODD = b"abcdefgh t\n\t\r\x00\x1c\x85\xa0\xc3\xe2\x96\x81\xed\xf0\xff"
+ALPHABET = st.sampled_from([*ODD, *b"the dog"])
 SYLLABLES = st.sampled_from(["the", "red", "dog", "under", "a", "u", "th", "in", "x"])
 LONG_WORDS = st.lists(SYLLABLES, min_size=30, max_size=120).map("".join).map(str.encode)
 TEXT = st.one_of(

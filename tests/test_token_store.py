@@ -128,10 +128,8 @@ def test_parts_of_rows_are_the_whole(store, together, shapes):
         "shapes": shapes,
     }
     whole = [*stored_batches(store, 1, **options).as_numpy_iterator()]
-    parts = [
-        [*stored_batches(store, 1, part=(i, 3), **options).as_numpy_iterator()]
-        for i in range(3)
-    ]
+    every = [stored_batches(store, 1, part=(i, 3), **options) for i in range(3)]
+    parts = [[*one.as_numpy_iterator()] for one in every]
     assert len(whole) % together == 0
     for batch, *pieces in zip(whole, *parts, strict=True):
         assert len({len(labels) for _, labels, _ in pieces}) == 1

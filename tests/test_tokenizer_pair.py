@@ -156,9 +156,8 @@ def test_what_tokens_write():
 
 def test_samples_splits_by_their_probability():
     """All splits of a word that its pieces allow, as often as the model says."""
-    tokenizer = SentencePieceTokenizer.train(
-        ["abab ab aba ba bab a b cab cabab"] * 3, vocab_size=14
-    )
+    lines = ["abab ab aba ba bab a b cab cabab"] * 3
+    tokenizer = SentencePieceTokenizer.train(lines, vocab_size=14)
     processor, word = tokenizer._processor, "▁abab"
     scores = {}
     for where in range(1 << 4):  # the bits tell where it is cut
@@ -278,9 +277,8 @@ def test_bad_vocabularies_are_refused(kind, given, error, message):
 
 def test_models_with_other_special_ids_are_refused():
     model, options = io.BytesIO(), {"vocab_size": 25, "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, **options
-    )
+    given = {"sentence_iterator": iter(SENTENCES), "model_writer": model}
+    sentencepiece.SentencePieceTrainer.train(**given, **options)
     with pytest.raises(ValueError, match=r"\(-1, 0, 1, 2\)"):
         SentencePieceTokenizer(model.getvalue())
 

@@ -238,9 +238,7 @@ def test_what_is_said_again_is_the_same_run(copy, data):
         trained(data, copy.path)
 
 
-def test_c2_the_text_counts_and_not_how_its_folder_is_written(
-    copy, data, tmp_path, monkeypatch, capsys
-):
+def test_c2_text_counts_not_its_folder(copy, data, tmp_path, monkeypatch, capsys):
     """Before: refused, as data differed as strings.
 
     Nor how it is packed, nor text for tests, nor lines after --limit_examples.

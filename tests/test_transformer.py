@@ -57,9 +57,8 @@ def heads(layer, query, value, mask):
 
 
 def feed_forward(block, x):
-    W_1, b_1, W_2, b_2 = (
-        w.numpy() for layer in (block.expand, block.contract) for w in layer.weights
-    )
+    layers = block.expand, block.contract
+    W_1, b_1, W_2, b_2 = (w.numpy() for layer in layers for w in layer.weights)
     return np.maximum(0, norm(x, block.feedforward_norm) @ W_1 + b_1) @ W_2 + b_2
 
 

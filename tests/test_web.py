@@ -115,10 +115,8 @@ def test_words_are_pythons():
     words = ["der", "Hund", "\ufeffa", "\u00a0", "ist\u2028", "</S>", "漢字", "a\0b"]
     model = WordTokenizer(words)._to_bytes()
     rng = random.Random(0)
-    mine = [
-        rng.choice([" ", "\n", "\x1c", "\u3000"]).join(rng.choices(words, k=9)).encode()
-        for _ in range(200)
-    ]
+    lists = [rng.choices(words, k=9) for _ in range(200)]
+    mine = [rng.choice(" \n\x1c\u3000").join(x).encode() for x in lists]
     found = compare("word", model, mine + strings(100), lists_of_ids(12, 300))
     assert {i for row in found for i in row} == {1, *range(4, 12)}
 
@@ -241,10 +239,8 @@ OWN_METADATA = [
 
 def test_metadata_that_cannot_be(known, tmp_path):
     rows = [*OWN_METADATA, *((x, f"damaged.*{y}") for x, y in WRONG_METADATA)]
-    paths = [
-        with_metadata(known, tmp_path / str(i), **changes)
-        for i, (changes, _) in enumerate(rows)
-    ]
+    parts = [(tmp_path / str(i), changes) for i, (changes, _) in enumerate(rows)]
+    paths = [with_metadata(known, path, **changes) for path, changes in parts]
     assert_refused(paths, [f"“x.tflite” .*{reason}" for _, reason in rows])
 
 

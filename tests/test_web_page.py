@@ -55,9 +55,8 @@ def translator():
     pieces = [p.decode() for p in tokenizer.pieces(range(40)).numpy()]
     words = [i for i, p in enumerate(pieces) if p.startswith("▁") and p != "▁"]
     others = set(range(40)) - {0, 2, 3, *words}
-    return translator.with_search(
-        n_best=3, min_length=SAYS, max_length=SAYS + 1, forbidden=tuple(sorted(others))
-    )
+    sizes = {"n_best": 3, "min_length": SAYS, "max_length": SAYS + 1}
+    return translator.with_search(**sizes, forbidden=tuple(sorted(others)))
 
 
 @pytest.fixture(scope="module")

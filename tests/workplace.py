@@ -52,10 +52,8 @@ def make_workplace(place):
         (place / name).write_text(text)
     (place / "in.en.gz").write_bytes(gzip.compress(TEXTS["in.en"].encode()))
     translator = word_translator(kl.BeamSearch(5, max_length=6))
-    mine, _ = (
-        written_run(place / "runs" / name, translator, settings("en", "de"))
-        for name in ("mine", "yours")
-    )
+    paths = place / "runs" / "mine", place / "runs" / "yours"
+    mine, _ = (written_run(x, translator, settings("en", "de")) for x in paths)
     reverse = reversed_translator(translator)
     written_run(place / "runs" / "de-en", reverse, settings("de", "en"))
     keep_epochs(mine)
