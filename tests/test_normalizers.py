@@ -217,8 +217,8 @@ def test_zeros_come_in_where_something_is_shifted(places, row):
 @pytest.mark.parametrize("mode", ["parallel", "recursive"])
 def test_equals_walking(mode, p, seed):
     previous = np.random.default_rng(seed).dirichlet(np.ones(len(p)))
-    given = ops.array([p], "float32"), ops.array([previous], "float32")
-    result = monotonic_weights(*given, mode)
+    arrays = ops.array([p], "float32"), ops.array([previous], "float32")
+    result = monotonic_weights(*arrays, mode)
     np.testing.assert_allclose(result[0], stopping(p, previous), atol=2e-6)
 
 
