@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -17,6 +16,7 @@ import keras
 import pytest
 import tensorflow as tf
 from commands import options
+from processes import ROOT, python
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
@@ -36,16 +36,6 @@ from keras_luong.export import signatures
 from keras_luong.files import saved_beside, write_json
 from keras_luong.runs.run import read_record
 
-ROOT = Path(__file__).parents[1]
-
-
-def python(*words, **environment):
-    """A process of its own, with this checkout's code."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    words = [sys.executable, *words]
-    return subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
-
-
 HELP = """
 import sys
 from keras_luong.cli.command_line import COMMANDS, parse
@@ -64,7 +54,7 @@ print({"tensorflow", "keras", "numpy", "sacrebleu"} & sys.modules.keys())
 
 def test_help_tells_every_option_and_does_not_wait_for_tensorflow():
     """Nor do mistakes; and whatever is a run is looked for at once."""
-    done = python("-c", HELP)
+    done = python("-c", HELP, cwd=ROOT)
     all_commands, *texts, version, loaded = done.stdout.split("END\n")
     assert loaded == "set()\n" and version.strip() == kl.__version__
     one, other = done.stderr.splitlines()
@@ -487,5 +477,5 @@ def test_another_backend_is_found_first(settings, told, tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     (tmp_path / "keras.json").write_text(settings)
     words = ["-m", "keras_luong.cli", "translate", "x"]
-    done = python(*words, KERAS_HOME=str(tmp_path))
+    done = python(*words, check=False, environment={"KERAS_HOME": str(tmp_path)})
     assert done.returncode == 2 and told in done.stderr

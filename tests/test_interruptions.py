@@ -9,11 +9,9 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import keras
 import psutil
@@ -21,6 +19,7 @@ import pytest
 import tensorflow as tf
 from commands import run_checked as run
 from leave_slow import slow_but
+from processes import start
 from small_training import train_words, write_corpus
 from small_translator import word_translator, written_run
 
@@ -29,8 +28,6 @@ from keras_luong.cli.translate import opened_output
 from keras_luong.files import DiskError, saved_beside, write_json
 from keras_luong.runs.load_save import save_weights
 from keras_luong.runs.run import RunDirectory, lock_run, read_record
-
-ROOT = Path(__file__).parents[1]
 
 #: A command that says READY at a moment, and then does not go on.
 HELD = '''
@@ -86,10 +83,7 @@ class Held:
     """A command in a process of its own, held at a moment."""
 
     def __init__(self, moment, *words, **more):
-        command = [sys.executable, "-c", HELD, moment, *map(str, words)]
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}"}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen(command, env=env, **pipes, **more)
+        self.process = start("-c", HELD, moment, *words, text=False, **more)
         self.said, self.sent = b"", math.inf
         self.timer = threading.Timer(120, self.process.kill)  # what never says it
         self.timer.start()

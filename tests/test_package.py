@@ -5,30 +5,22 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from processes import ROOT, python
 
 import keras_luong as kl
 import keras_luong_edge
 from keras_luong.progress import quietly
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_luong"
 README = (ROOT / "README.md").read_text("utf-8")
 SOME_NEED = set(
     "tensorflow_text tensorflow_datasets sentencepiece sacrebleu babel num2words "
     "tensorboard ai_edge_litert".split()
 )
-
-
-def python(*words, check=True, cwd=None):
-    words = [sys.executable, *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, check=check, cwd=cwd)
 
 
 def test_importing_does_not_wait_for_tensorflow():

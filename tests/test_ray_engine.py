@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from commands import run
 from leave_slow import slow_but
 from odd_rows import ROWS
 from odd_text import odd_translator
-from processes import children, wait_for
+from processes import children, start, wait_for
 from small_corpus import Backwards
 from small_translator import sentencepiece_translator, written_run
 
@@ -28,7 +27,6 @@ from keras_luong.runs.ray_engine import Pool, check_ray
 from keras_luong.runs.shards import Shards
 from keras_luong.runs.synthetic import Rereadable
 
-ROOT = Path(__file__).parents[1]
 ODD = (
     b"\xef\xbb\xbfthe red dog\r\n\n  \nthe\rblue \xff\xfe cat\n"
     b"in\xe2\x80\xa8the house\n"
@@ -68,14 +66,7 @@ def command(path, source, out, *words):
     """The command in a process of its own, which can be killed."""
     code = "from keras_luong.cli.main import main; main()"
     argv = ["translate", path, "--input", source, "--output", out, *WORDS, *words]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, argv)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=source.parent,
-    )
+    return start("-c", code, *argv, cwd=source.parent)
 
 
 def finished(process):

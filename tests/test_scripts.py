@@ -14,18 +14,17 @@ import importlib.util
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ROOT, python
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
 from keras_luong.decoding import BeamSearch, Shortlist
 
-ROOT = Path(__file__).parents[1]
 EXPORT = ROOT / "export"
 FOLDERS = ("examples", "export", "export/serving", "benchmarks")
 #: What a script needs besides, to be imported or run.
@@ -42,16 +41,7 @@ NEEDS = {
 
 def run(*words, cwd=None):
     """What a script prints, with this checkout's code, whatever is installed."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "export" / "edge")])
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+    return python(*words, cwd=cwd).stdout
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

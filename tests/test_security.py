@@ -2,14 +2,13 @@
 
 import json
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from processes import python
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
@@ -68,13 +67,7 @@ def test_loading_a_run_executes_nothing(run, tmp_path):
         (run.path / f"{name}.py").write_text("raise SystemExit('executed')")
     (run.path / "model.pkl").write_bytes(pickle.dumps(Evil()))
     watched = WATCHED.replace("{events}", repr(EVENTS))
-    done = subprocess.run(
-        [sys.executable, "-c", watched, run.path, ADDONS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    done = python("-c", watched, run.path, ADDONS, cwd=tmp_path)
     assert "executed" not in done.stdout + done.stderr
 
 

@@ -1,15 +1,12 @@
 """Training on several devices and machines is training on one; and fills each."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import free_ports, start
 
 import keras_luong as kl
 from keras_luong.training import batch_size, strategies
@@ -66,18 +63,9 @@ os._exit(0)  # TensorFlow's cluster threads may hang at a normal exit
 """
 
 
-def start(strategy, devices, **environment):
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = [root, os.environ.get("PYTHONPATH", "")]
-    places = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+def begun(strategy, devices, **environment):
     quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen(
-        [sys.executable, "-c", TRAIN, strategy, str(devices)],
-        env={**os.environ, **quiet, **places, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return start("-c", TRAIN, strategy, devices, environment=quiet | environment)
 
 
 def result(process):
@@ -86,22 +74,16 @@ def result(process):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_two_replicas_train_like_one():
     """Two devices, and two machines."""
-    one = result(start("one", 1))
-    cluster = {"worker": [f"localhost:{free_port()}" for _ in range(2)]}
+    one = result(begun("one", 1))
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
     tasks = [{"type": "worker", "index": index} for index in range(2)]
     configs = [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
-    workers = [start("multiworker", 2, TF_CONFIG=config) for config in configs]
+    workers = [begun("multiworker", 2, TF_CONFIG=config) for config in configs]
     try:
-        others = [result(start("mirrored", 2)), *map(result, workers)]
+        others = [result(begun("mirrored", 2)), *map(result, workers)]
     finally:
         for worker in workers:
             worker.kill()
