@@ -324,15 +324,15 @@ def test_functional_saved_and_cloned_models_say_what_the_layer_does(name, tmp_pa
     assert outputs[0].shape == (None, None, 4)
 
 
-@pytest.mark.parametrize(
-    "name, policy",
-    [
-        pytest.param(name, policy, marks=[pytest.mark.slow] * slow)
-        for name in ATTENTIONS
-        for policy in ("mixed_float16", "mixed_bfloat16", "float64")
-        for slow in [policy != "mixed_float16" and name not in ("global", "local-p")]
-    ],
-)
+WIDE = [
+    pytest.param(name, policy, marks=[pytest.mark.slow] * slow)
+    for name in ATTENTIONS
+    for policy in ("mixed_float16", "mixed_bfloat16", "float64")
+    for slow in [policy != "mixed_float16" and name not in ("global", "local-p")]
+]
+
+
+@pytest.mark.parametrize("name, policy", WIDE)
 def test_weights_are_at_least_float32_whatever_the_policy(name, policy):
     """L8."""
     wide = "float64" if policy == "float64" else "float32"
@@ -363,9 +363,10 @@ def test_regularizers_and_constraints_of_all_matrices(name):
     assert again.score.kernel_regularizer.l2 == 0.5
 
 
-@pytest.mark.parametrize(
-    "name", slow_but(ATTENTIONS, "global", "local-p", "monotonic", "multi-head")
-)
+HARD = slow_but(ATTENTIONS, "global", "local-p", "monotonic", "multi-head")
+
+
+@pytest.mark.parametrize("name", HARD)
 def test_hard_weights_are_soft_in_training(name):
     soft, hard = built(name), built(name, hard=True)
     masks = {"query_mask": QUERY_MASK, "value_mask": VALUE_MASK}

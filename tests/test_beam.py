@@ -25,11 +25,11 @@ from keras_luong.decoding.beam import compiled_search
 from keras_luong.decoding.constraints import GROUP, LONG, best_extensions
 from keras_luong.special_ids import EOS_ID
 
+SEEDS = [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
+
 
 @pytest.mark.parametrize("wide", [True, False], ids=["exhaustive", "narrow"])
-@pytest.mark.parametrize(
-    "seed", [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
-)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_finds_what_plain_python_finds(seed, wide):
     """Any search: its scores, lengths, limits, constraints, prefixes, phrases."""
     model, search, given, best = random_search(seed, wide)
@@ -290,9 +290,10 @@ def test_a_penalty_may_be_ones_own_an_object_or_a_number():
     assert penalties.AverageLengthPenalty().alpha == 1
 
 
-@pytest.mark.parametrize(
-    "kind", [*penalties._LENGTH.values(), *penalties._COVERAGE.values()]
-)
+KINDS = [*penalties._LENGTH.values(), *penalties._COVERAGE.values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_wrong_weights(kind):
     for value in (-0.1, np.nan, np.inf, "1"):
         error = TypeError if value == "1" else ValueError

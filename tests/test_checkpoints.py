@@ -157,9 +157,10 @@ def test_where_there_is_nothing_left_to_do_nothing_is_done(copy, whole):
     assert_equal(model, whole.saved)
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
-)
+SIGNALS = [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_saves_and_stops(tmp_path, whole, number):
     before = signal.getsignal(number)
     ask = After(2, lambda: os.kill(os.getpid(), number))

@@ -142,13 +142,9 @@ evaluate x a b | did you mean --test a b\?
 evaluate x --test a | --test needs 2 values, and has a: see
 evaluate x --hypotheses c | --hypotheses needs --test
 evaluate --test a b --hypotheses c --beam_width 3 | --beam_width needs RUN_DIR
-evaluate --test a b --hypotheses c --against d | --against needs RUN_DIR
-evaluate --test a b --hypotheses c --tag d | --tag needs RUN_DIR
 evaluate x --test a b --data d | At most one of --test, --data
-score x y | TARGET is missing
 export x | Give one of OUT, a directory or a file whose name ends in .tflite
 export x y --web z | Give one of OUT, a directory or a file whose name ends in .tflite
-average x --last 3 --weights a | At most one of --last, --weights
 tune x --beam_widths 4 1.5 | --beam_widths must be a whole number.*1.5
 compare --flags a b | RUN_DIRS is missing .it comes before
 translate no/run | There is no run directory at no/run. keras-luong train makes one
@@ -156,7 +152,6 @@ translate rum | There is no run directory at rum. Did you mean run\?
 translate folder | folder is no run directory, as it has no run.json
 translate run --input no/file | There is no file no/file
 translate run --input model | model is a directory, and not a file
-translate run --terms no/file | There is no file no/file
 translate run --terms png | png is no text
 translate run --output run | --output must be a file to write. Received a directory
 translate run --output one/x | one/x cannot be written: /
@@ -165,14 +160,11 @@ translate run --engine ray --input two --output folder | --output must be a file
 evaluate run --against turned | translates xx into yy. Received: turned, which tran
 evaluate run --test no/file no/file | There is no file no/file
 evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
-score run two no/file | There is no file no/file
 export run one | OUT must be a directory, or a file whose name ends in .tflite
 export run model | --overwrite to replace it, or --version 8 for a new one
 verify run two --saved_model no/model | There is no directory no/model
-average run --weights no/file | There is no file no/file
 average run --out turned | --out
 distill run --out run | --out must be new. Received: run
-compare no/run | There is no run directory at no/run
 train phrases --run_dir one | one
 train folder --source a --target b | folder has no train.a and train.b
 train folder/train.xx --source a --target b | folder/train.xx
@@ -232,12 +224,10 @@ evaluate nameless | give --data, --source, --target
 evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
 evaluate run --against run | Two of .* are the same
 evaluate run --bleu_tokenize 13b | --bleu_tokenize.*'13b'.*'13a'
-score run two one | two has 2 lines and one has 1: line 2
 score run pipe two | There is no file pipe
 score run one bad.gz | bad.gz .*is damaged
 score run two two --output two | --output would overwrite the input, two
 export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite
-export run x.tflite --warmup | --warmup is for a SavedModel
 export run x.tflite --precision float32 | --precision is for a SavedModel.*float32
 export run x --quantize int8 | --quantize is for a .tflite file or a page.*int8, x
 export run --web x --version 2 | --version is for a SavedModel.*2, --web x

@@ -86,10 +86,10 @@ def same(found, expected, atol=1e-5, rtol=1e-7):
         np.testing.assert_allclose(x, y, atol=atol, rtol=rtol)
 
 
-@pytest.mark.parametrize(
-    "name, dtype",
-    cases(*OF_ATTENTION, "lstm", "gru", "several", "gnmt", "h", others=DOUBLE),
-)
+STEPPED = cases(*OF_ATTENTION, "lstm", "gru", "several", "gnmt", "h", others=DOUBLE)
+
+
+@pytest.mark.parametrize("name, dtype", STEPPED)
 def test_a_search_steps_as_the_decoder_does(name, dtype):
     """From given states; three hypotheses, each for itself: one reads the target."""
     keras.config.set_dtype_policy(dtype)
@@ -111,10 +111,10 @@ def test_a_search_steps_as_the_decoder_does(name, dtype):
         np.testing.assert_allclose(ends[-2], np.sum(weights, 1), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(CELLS, *OF_ATTENTION, "lstm", "gru, not fed", "called", "several"),
-)
+PADDED = slow_but(CELLS, *OF_ATTENTION, "lstm", "gru, not fed", "called", "several")
+
+
+@pytest.mark.parametrize("name", PADDED)
 def test_padding_changes_nothing_and_gives_zeros(name):
     """Whatever it holds, of either side: as if the sentence were alone."""
     decoder, _, memory, mask = decoder_of(name)

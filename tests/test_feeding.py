@@ -182,15 +182,15 @@ CASES = {
 }
 
 
+OF_TFA = [
+    pytest.param(cell, how, name, marks=[pytest.mark.slow] * (case != (cell, how)))
+    for name, case in CASES.items()
+    for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS), XLA})
+]
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "cell, how, name",
-    [
-        pytest.param(cell, how, name, marks=[pytest.mark.slow] * (case != (cell, how)))
-        for name, case in CASES.items()
-        for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS), XLA})
-    ],
-)
+@pytest.mark.parametrize("cell, how, name", OF_TFA)
 def test_tfa(cell, how, name):
     """Each of its samplers: padded on the left, on the right, or not at all."""
     words, mask = embedding(), {"eager": LEFT, "graph": RIGHT, "xla": None}[how]
@@ -326,10 +326,11 @@ def test_gradients_flow_through_values_that_are_fed():
     check_gradients(loss, variables, absolute=2e-2, relative=2e-2)
 
 
+FAST = slow_but(["wrapped", "any", "several", "lstm"], "wrapped")
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "kind", slow_but(["wrapped", "any", "several", "lstm"], "wrapped")
-)
+@pytest.mark.parametrize("kind", FAST)
 def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, monkeypatch):
     """Of the embedding and the output layer too, which the loop calls."""
     words = embedding()

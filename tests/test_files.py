@@ -134,10 +134,11 @@ def test_what_is_no_text_of_lines_is_refused(read, content, message):
         [*read(io.BytesIO(content))]
 
 
+ENCODINGS = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["unmarked", "marked"])
-@pytest.mark.parametrize(
-    "encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
-)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @every_reader
 def test_utf_16_and_utf_32_are_named(read, encoding, mark):
     """As some shells on Windows write them: they were read as lines of nonsense."""

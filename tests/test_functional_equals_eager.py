@@ -373,9 +373,10 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name, few_first", [("decoder", True), ("attention", False), ("several", True)]
-)
+FEW_FIRST = [("decoder", True), ("attention", False), ("several", True)]
+
+
+@pytest.mark.parametrize("name, few_first", FEW_FIRST)
 def test_w1_models_share_a_layer_and_want_more_or_less(name, few_first, tmp_path):
     layer, options = SHARED[name]()
     inputs = [keras.Input((None, H)) for _ in "12"]

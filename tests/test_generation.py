@@ -181,24 +181,23 @@ class Echo:
         return tf.one_hot(tokens, own.VOCABULARY), state, None
 
 
-@pytest.mark.parametrize(
-    ("source", "dtypes"),
-    [
-        # Ids are int32.
-        *((np.ones([2, 3], x), ["int32"]) for x in ("int64", "uint8", "int32")),
-        ([[1, 2], [3, 4]], ["int32"]),
-        (((1, 2), (3, 4)), ["int32"]),
-        # Others stay what they are, and nests keep their structure.
-        (np.ones([2, 4, 4, 3], "uint8"), ["uint8"]),
-        (np.ones([2, 3], "bool"), ["bool"]),
-        (np.ones([1, 1, 1], "int8"), ["int8"]),
-        (tf.constant(["a", "b"]), ["string"]),
-        ((np.ones([2, 3]), {"x": np.ones([2, 1], int)}), ["float64", "int32"]),
-        # In a nest there may be a number for each sentence.
-        ((np.ones([2, 3, 4]), np.array([3, 1])), ["float64", "int32"]),
-    ],
-    ids=str,
-)
+GIVEN = [
+    # Ids are int32.
+    *((np.ones([2, 3], x), ["int32"]) for x in ("int64", "uint8", "int32")),
+    ([[1, 2], [3, 4]], ["int32"]),
+    (((1, 2), (3, 4)), ["int32"]),
+    # Others stay what they are, and nests keep their structure.
+    (np.ones([2, 4, 4, 3], "uint8"), ["uint8"]),
+    (np.ones([2, 3], "bool"), ["bool"]),
+    (np.ones([1, 1, 1], "int8"), ["int8"]),
+    (tf.constant(["a", "b"]), ["string"]),
+    ((np.ones([2, 3]), {"x": np.ones([2, 1], int)}), ["float64", "int32"]),
+    # In a nest there may be a number for each sentence.
+    ((np.ones([2, 3, 4]), np.array([3, 1])), ["float64", "int32"]),
+]
+
+
+@pytest.mark.parametrize("source, dtypes", GIVEN, ids=str)
 def test_what_models_are_given(source, dtypes):
     model = Echo()
     for search in (kl.GreedySearch(2), RandomSampling(seed=1, max_length=2)):

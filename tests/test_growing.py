@@ -168,9 +168,10 @@ def test_k2_every_model_has_its_parts_or_says_that_it_has_not(name):
             assert 0 < len(model.trainable_weights) < len(model.weights)
 
 
-@pytest.mark.parametrize(
-    "part", slow_but(["embeddings", "decoder", "encoder"], "encoder")
-)
+FROZEN = slow_but(["embeddings", "decoder", "encoder"], "encoder")
+
+
+@pytest.mark.parametrize("part", FROZEN)
 def test_k2_what_is_frozen_stays_and_the_rest_moves(part):
     """With the fused loss, weight decay and a moving average."""
     config = kl.Seq2SeqConfig(9, 9, units=8, tie_embeddings="all", dropout=0.2)

@@ -226,15 +226,15 @@ NOT_FITTING = {
 }
 
 
-@pytest.mark.parametrize(
-    "name, message, make",
-    [
-        pytest.param(name, message, make, marks=[pytest.mark.slow] * (i % 2 == j))
-        for name in NOT_FITTING
-        for i, message in enumerate(NOT_FITTING[name])
-        for j, make in enumerate([keras.KerasTensor, np.ones])
-    ],
-)
+UNFIT = [
+    pytest.param(name, message, make, marks=[pytest.mark.slow] * (i % 2 == j))
+    for name in NOT_FITTING
+    for i, message in enumerate(NOT_FITTING[name])
+    for j, make in enumerate([keras.KerasTensor, np.ones])
+]
+
+
+@pytest.mark.parametrize("name, message, make", UNFIT)
 def test_l1_shapes_that_do_not_fit_are_named(name, message, make):
     """Before a layer is built too, but where that says what fits."""
     new, shapes = FITTING[name]
@@ -332,10 +332,11 @@ def test_k6_one_state_may_be_a_bare_tensor(kind):
             np.testing.assert_allclose(x, y, atol=1e-6)
 
 
+SEARCHES = [kl.BeamSearch(), kl.GreedySearch(), kl.RandomSampling()]
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "search", [kl.BeamSearch(), kl.GreedySearch(), kl.RandomSampling()]
-)
+@pytest.mark.parametrize("search", SEARCHES)
 def test_k10_a_search_of_a_model_that_reads_ids_takes_no_text(search):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
     for find in (search, lambda model, source: kl.generate(model, source, search)):

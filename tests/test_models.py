@@ -196,13 +196,13 @@ DROPPED_QUICK = [("small, lstm", x) for x in ("word_dropout", "memory_dropout")]
 DROPPED_QUICK += [("transformer", "attention_dropout")]
 
 
-@pytest.mark.parametrize(
-    "name, rate",
-    [
-        pytest.param(*x, marks=[pytest.mark.slow] * (x not in DROPPED_QUICK))
-        for x in DROPPED
-    ],
-)
+RATES_OF_MODELS = [
+    pytest.param(*x, marks=[pytest.mark.slow] * (x not in DROPPED_QUICK))
+    for x in DROPPED
+]
+
+
+@pytest.mark.parametrize("name, rate", RATES_OF_MODELS)
 def test_dropout_is_for_training_alone(name, rate):
     off = ("dropout", "attention_dropout") if name == "transformer" else RATES
     changes = {**dict.fromkeys(off, 0.0), rate: 0.5}
@@ -307,9 +307,10 @@ def test_saved_and_copied_models_compute_the_same_and_stay_frozen(name, tmp_path
         np.testing.assert_allclose(stepped(other, inputs)[0], logits, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "policy", slow_but(["mixed_float16", "mixed_bfloat16"], "mixed_float16")
-)
+HALVES = slow_but(["mixed_float16", "mixed_bfloat16"], "mixed_float16")
+
+
+@pytest.mark.parametrize("policy", HALVES)
 @pytest.mark.parametrize("name", slow_but(["general", "transformer"], "general"))
 def test_mixed_precision_trains_and_steps(name, policy, tmp_path):
     model, inputs = make(name, dtype=policy), batch(target_length=2)
@@ -328,18 +329,17 @@ def test_mixed_precision_trains_and_steps(name, policy, tmp_path):
     assert loaded.target_embedding.dtype_policy.name == policy
 
 
+REMEMBERED = [
+    {"coverage": True, "input_feeding": False},
+    {"coverage": True, "attention": "local-p", "window": 1},
+    {"attention": "monotonic", "hard_attention": True},
+]
+
+
 @pytest.mark.parametrize(
     "dtype", slow_but(["mixed_bfloat16", "mixed_float16", "float64"], "mixed_float16")
 )
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"coverage": True, "input_feeding": False},
-        {"coverage": True, "attention": "local-p", "window": 1},
-        {"attention": "monotonic", "hard_attention": True},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", REMEMBERED, ids=str)
 def test_what_attention_remembers_is_float32_at_least(dtype, options):
     model = make("general", dtype=dtype, **options)
     source = batch()["source"]

@@ -89,9 +89,10 @@ def test_without_copying_nothing_is_there():
         assert one._fused == fused and one.output_bias() is None
 
 
-@pytest.mark.parametrize(
-    "dtype", slow_but(["mixed_bfloat16", "mixed_float16"], "mixed_float16")
-)
+HALVES = slow_but(["mixed_bfloat16", "mixed_float16"], "mixed_float16")
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_mixed_precision(dtype):
     exact, half = copying(), copying(dtype=dtype)
     half.set_weights(exact.get_weights())

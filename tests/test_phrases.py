@@ -55,29 +55,22 @@ def test_a_frame_by_hand(monkeypatch, person, source, target, pairs):
 
 
 FILLED = [
-    ("day_year", (DAY,), "March 5, 2019", "5. März 2019"),
     ("date", (DAY,), "Tuesday, March 5, 2019", "Dienstag, dem 5. März 2019"),
     ("date_nom", (DAY,), "Tuesday, March 5, 2019", "Dienstag, der 5. März 2019"),
-    ("weekday_day", (DAY,), "Tuesday, March 5", "Dienstag, dem 5. März"),
-    ("month", (DAY,), "March", "März"),
     ("a clock", (15, 45), "3:45 PM", "15:45 Uhr"),
     ("a clock", (9, 5), "9:05 AM", "09:05 Uhr"),
-    ("goods", (phrases._noun("cat", "der Kater"),), "the cat", "der Kater"),
     ("goods_acc", (phrases._accusative("x", "der X"),), "the x", "den X"),
     ("time", (1, TIMES[0]), "one o'clock", "ein Uhr"),
     ("time", (12, TIMES[6]), "half past twelve", "halb eins"),
-    ("time", (7, TIMES[11]), "five to eight", "fünf vor acht"),
     ("number", (0.9, 312), "three hundred twelve", "dreihundertzwölf"),
     ("number", (0.9, 201), "two hundred two", "zweihundertzwei"),  # not inflected
     ("amount", (0.1, 9, CURRENCIES[0], 0.9, 50), *CENTS),
     ("amount", (0.1, 30, CURRENCIES[2], 0.1), "thirty pounds", "dreißig Pfund"),
     ("price", (0.1, 12, 50, "USD"), "$12.50", "12,50 $"),
     ("percentage", (125,), "12.5%", "12,5 %"),
-    ("inhabitants", (45500,), "45,500", "45.500"),
     ("temperature", (-5,), "-5 degrees Celsius", "-5 Grad Celsius"),
     ("distance", (12.5,), "12.5 kilometers", "12,5 Kilometer"),
     ("ordinal", (31,), "thirty-first", "einunddreißigsten"),
-    ("ordinal_e", (7,), "seventh", "siebte"),
 ]
 
 
@@ -89,9 +82,10 @@ def test_slots(name, answers, source, target):
     assert texts == (source, target)
 
 
-@pytest.mark.parametrize(
-    "frame", phrases.section("frames"), ids=lambda frame: frame[0][:40]
-)
+FRAMES = phrases.section("frames")
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame[0][:40])
 def test_frames_have_the_same_slots_and_align_every_target_word(frame):
     slots = [sorted(re.findall(r"\{(\w+)\}", text)) for text in frame]
     assert slots[0] == slots[1]

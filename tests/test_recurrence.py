@@ -471,11 +471,11 @@ def test_l2_a_gradient_penalty_of_any_layer(name, power):
     check(found, expected, tolerance=1e-2 if name == "mixed" else 1e-4)
 
 
+RUNS = [lambda function: function(), pytest.param(in_a_graph, marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("power", [1, 2])
-@pytest.mark.parametrize(
-    "run",
-    [lambda function: function(), pytest.param(in_a_graph, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("run", RUNS)
 def test_l2_a_penalty_on_the_fused_output_layer(run, power):
     rng = np.random.default_rng(0)
     x, kernel = (

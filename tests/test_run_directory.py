@@ -239,7 +239,6 @@ UNREADABLE = [
     ({"search": {"beam_width": 0}}, "beam_width"),
     ({"max_source_length": "long"}, "max_source_length.*'long'"),
     ("", "run.json is damaged"),
-    ("[1, 2]", "run.json is damaged"),
     ('{"format": 1}', "run.json is damaged: it lacks model, search, max_source_"),
 ]
 

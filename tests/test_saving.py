@@ -28,10 +28,10 @@ TEXTS = ["the red dog", ""]
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [word_translator, pytest.param(sentencepiece_translator, marks=pytest.mark.slow)],
-)
+MADE = [word_translator, pytest.param(sentencepiece_translator, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("make", MADE)
 def test_k2_what_is_saved_is_what_is_loaded(make, tmp_path):
     translator = make()
     path = kl.save_run(translator, tmp_path / "run", {"source": "en"}, "the red dog")

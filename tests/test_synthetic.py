@@ -322,7 +322,6 @@ MISTAKES = [
     (b"", {}, "nothing to translate: 0 of 0 lines of .*left out: none"),
     (b"\nA\n", {}, "0 of 2 lines of .*: 1 empty, 1 that are training targets"),
     (b"x\n", {"limit": 0}, "limit must be at least 1. Received: 0"),
-    (b"x\n", {"repeat_real": 0}, "repeat_real must be at least 1"),
     (b"x\n", {"tag": "BT"}, "tag must be of small letters.*Received: 'BT'"),
 ]
 

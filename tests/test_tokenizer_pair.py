@@ -100,9 +100,10 @@ def test_special_ids_and_those_outside_the_vocabulary(tokenizer):
     assert strings(tokenizer.pieces(odd)) == ["<unk>"] * 3
 
 
-@pytest.mark.parametrize(
-    "disturb", [lambda: keras.utils.set_random_seed(1), keras.backend.clear_session]
-)
+DISTURBED = [lambda: keras.utils.set_random_seed(1), keras.backend.clear_session]
+
+
+@pytest.mark.parametrize("disturb", DISTURBED)
 def test_outlives_tensorflows_kernel_cache(tokenizer, disturb):
     """tensorflow_text's own tokenizer fails here: tensorflow/text#570."""
     text = tf.constant(["a dog"])
