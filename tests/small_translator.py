@@ -17,21 +17,10 @@ from keras_luong.text.tokenizer_pair import (
 )
 
 SENTENCES = [
-    "the red dog",
-    "",
-    "   \t\n ",
-    "\u00a0\u3000",
-    b"\xff\xfe",
-    b"the \xc3 dog",
-    b"\xed\xa0\x80 cat",
-    b"the\x00dog",
-    "Ж漢字 \U0001f600 the",
-    "the cat is in the house " * 20,
-    "x" * 100_000,
-    "the " * 25_000,
-    "a",
-    "the blue cat is under the tree",
-    "the" * 70,
+    *("the red dog", "", "   \t\n ", "\u00a0\u3000", b"\xff\xfe", b"the \xc3 dog"),
+    *(b"\xed\xa0\x80 cat", b"the\x00dog", "Ж漢字 \U0001f600 the"),
+    *("the cat is in the house " * 20, "x" * 100_000, "the " * 25_000, "a"),
+    *("the blue cat is under the tree", "the" * 70),
     "thereddogisunderthetreebluecatinthehouse" * 5,
 ]
 

@@ -15,11 +15,8 @@ from keras_luong.models import build
 
 MODELS = {
     "small": {
-        "num_layers": 2,
-        "cell_type": "layer_norm_lstm",
-        "word_dropout": 0.1,
-        "memory_dropout": 0.1,
-        "recurrent_dropout": 0.1,
+        **{"num_layers": 2, "cell_type": "layer_norm_lstm"},
+        **{"word_dropout": 0.1, "memory_dropout": 0.1, "recurrent_dropout": 0.1},
     },
     "luong2015-local-p-general": {"num_layers": 1, "window": 2},
     "bahdanau2015": {"encoder_units": 8},

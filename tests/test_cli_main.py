@@ -187,15 +187,10 @@ def there(tmp_path_factory):
     }.items():
         write_json(path / name / "run.json", {**record, "settings": changed})
     for name, content in {
-        "one": b"a\n",
-        "two": b"b\nc\n",
-        "bad": b"d\n\xff\n",
+        **{"one": b"a\n", "two": b"b\nc\n", "bad": b"d\n\xff\n", "empty": b""},
+        **{"folder/train.xx": b"a\n", "folder/deep/x.parquet": b"a\n"},
+        **{"model/1/x": b"", "model/7/x": b""},
         "bad.gz": gzip.compress(b"a\n" * 9)[:-4],
-        "empty": b"",
-        "folder/train.xx": b"a\n",
-        "folder/deep/x.parquet": b"a\n",
-        "model/1/x": b"",
-        "model/7/x": b"",
         "png": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
     }.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)

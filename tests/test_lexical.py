@@ -186,27 +186,11 @@ def test_a_graph_of_known_shape_and_phrases(count, n_best):
 
 # Terms of a glossary.
 
-TERMS = Terminology(
-    {
-        "dog": "Hund",
-        "US": "USA",
-        "us": "uns",
-        "fire truck": "Feuerwehrauto",
-        "truck": "Laster",
-        "Turkey": "Türkei",
-        "turkey": "Truthahn",
-        "कुत्ता": "Hund!",
-        "क": "k",
-        "café": "Kaffee",
-        "cat": "Katze",
-        "can't": "kann nicht",
-        "red jacket": "rote Jacke",
-        'the "Bear"': "der Bär",
-        "كلب": "Hund?",
-        "№ 5": "Nr. 5",
-        "<b> bird": "X",
-    }
-)
+WORDS = "dog=Hund US=USA us=uns truck=Laster Turkey=Türkei turkey=Truthahn cat=Katze"
+WORDS += " कुत्ता=Hund! क=k café=Kaffee كلب=Hund?"
+PHRASES = "fire truck=Feuerwehrauto|can't=kann nicht|red jacket=rote Jacke|<b> bird=X"
+PHRASES += '|the "Bear"=der Bär|№ 5=Nr. 5'
+TERMS = Terminology(dict(x.split("=") for x in WORDS.split() + PHRASES.split("|")))
 
 
 FOUND = [

@@ -124,11 +124,9 @@ def test_gradients_where_both_ways_are_as_probable():
 
 def test_the_config_of_a_pointer_generator():
     options = {
+        **{"kernel_initializer": "he_normal", "bias_initializer": "ones"},
+        **{"kernel_regularizer": "l2", "bias_constraint": "non_neg"},
         "num_extra_ids": 7,
-        "kernel_initializer": "he_normal",
-        "bias_initializer": "ones",
-        "kernel_regularizer": "l2",
-        "bias_constraint": "non_neg",
     }
     config = kl.PointerGenerator(**options).get_config()
     assert kl.PointerGenerator.from_config(config).get_config() == config

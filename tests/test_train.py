@@ -185,23 +185,12 @@ def test_going_on_equals_never_stopping(data, tmp_path, monkeypatch, capsys):
 
 
 OPTIONS = {
-    "tokenizer": "sentencepiece",
-    "vocab_size": 30,
-    "subword_sampling": 0.2,
-    "batch_tokens": "auto",
-    "gradient_accumulation_steps": 2,
-    "ema_momentum": 0.9,
-    "schedule": "plateau",
-    "patience": 1,
-    "precision": "mixed_float16",
-    "monitor": "val_bleu",
-    "weight_decay": 0.01,
-    "beta_2": 0.98,
-    "word_dropout": 0.1,
-    "memory_dropout": 0.1,
-    "recurrent_dropout": 0.1,
-    "output_dropout": 0.4,
-    "cell_type": "layer_norm_lstm",
+    **{"tokenizer": "sentencepiece", "vocab_size": 30, "subword_sampling": 0.2},
+    **{"batch_tokens": "auto", "gradient_accumulation_steps": 2, "ema_momentum": 0.9},
+    **{"schedule": "plateau", "patience": 1, "monitor": "val_bleu"},
+    **{"precision": "mixed_float16", "weight_decay": 0.01, "beta_2": 0.98},
+    **{"word_dropout": 0.1, "memory_dropout": 0.1, "recurrent_dropout": 0.1},
+    **{"output_dropout": 0.4, "cell_type": "layer_norm_lstm"},
 }
 
 

@@ -117,14 +117,9 @@ def test_hostile_strings(model, page, server, site):
 
 def test_what_stands_on_the_page(page, server, on_edge):
     texts = [
-        SAID,
-        "",
-        "  \u3000",
-        f"{SAID}\n\nthe cat is in the house\n",
-        "the " * 99,
+        *(SAID, "", "  \u3000", f"{SAID}\n\nthe cat is in the house\n", "the " * 99),
         "the " * 99 + f"\n{SAID}",
-        "\ufeffthe\x00dog \U0001f600",
-        "<b>the</b> &amp; dog",
+        *("\ufeffthe\x00dog \U0001f600", "<b>the</b> &amp; dog"),
     ]
     said = drive(page, "texts", server, texts=texts)
     for text, found in zip(texts, said["found"], strict=True):

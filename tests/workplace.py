@@ -29,15 +29,11 @@ LINES = {
     "test": (["the cat is the dog"], ["der ist der Hund"]),
 }
 TEXTS = {
-    "in.en": "the red dog\nthe cat\n",
-    "out.de": "der Hund\nder\n",
-    "news.en": "the dog is red\nthe cat\n",
-    "news.de": "der Hund ist rot\nder\n",
-    "other.de": "der Hund ist\nder\n",
+    **{"in.en": "the red dog\nthe cat\n", "out.de": "der Hund\nder\n"},
+    **{"news.en": "the dog is red\nthe cat\n", "news.de": "der Hund ist rot\nder\n"},
+    **{"other.de": "der Hund ist\nder\n", "gold.talp": "1-1 2-2\n"},
+    **{"terms.tsv": "dog\tHund\n", "must.tsv": "Hund\n\n"},
     "mono.de": "der Hund ist der\n\nist der Hund\n",
-    "gold.talp": "1-1 2-2\n",
-    "terms.tsv": "dog\tHund\n",
-    "must.tsv": "Hund\n\n",
 }
 
 
