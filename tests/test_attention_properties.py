@@ -41,11 +41,7 @@ KINDS = {
     ),
     "location-aware": (
         layers.LocationAwareAttention,
-        {
-            "filters": [2],
-            "kernel_size": [1, 3, 5, 17],
-            "cumulative": [False, True],
-        },
+        {"filters": [2], "kernel_size": [1, 3, 5, 17], "cumulative": [False, True]},
     ),
     "multi-head": (
         layers.MultiHeadLuongAttention,

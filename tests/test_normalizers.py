@@ -210,10 +210,7 @@ def test_zeros_come_in_where_something_is_shifted(places, row):
 
 
 @settings(max_examples=50)
-@given(
-    p=st.lists(st.floats(0, 0.98), min_size=1, max_size=8),
-    seed=st.integers(0, 99),
-)
+@given(p=st.lists(st.floats(0, 0.98), min_size=1, max_size=8), seed=st.integers(0, 99))
 @pytest.mark.parametrize("mode", ["parallel", "recursive"])
 def test_equals_walking(mode, p, seed):
     previous = np.random.default_rng(seed).dirichlet(np.ones(len(p)))

@@ -10,11 +10,7 @@ from small_models import batch, stepped
 
 import keras_luong as kl
 from keras_luong.compat import get_keras_mask
-from keras_luong.layers.pointer_generator import (
-    NOTHING,
-    copied_weights,
-    coverage_loss,
-)
+from keras_luong.layers.pointer_generator import NOTHING, copied_weights, coverage_loss
 from keras_luong.models import build
 
 # The pointer-generator.
