@@ -144,12 +144,6 @@ def test_options_of_a_tflite_file_and_of_a_page(path, asked, tmp_path):
         assert translator.max_source_length == 8
 
 
-def test_more_translations_than_beams(path, tmp_path):
-    with pytest.raises(ValueError, match="n_best must be at most beam_width"):
-        run("export", path, tmp_path / "x.tflite", "--n_best", "4", "--check", "cat")
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_text_to_check_is_the_first_of_the_validation_data(whole, tmp_path):
     """It must be given where there is none, before anything is written."""
     translator, path = whole

@@ -265,14 +265,6 @@ def test_refuses_weights_of_another_model(run, changes):
         load(run.path)
 
 
-def test_refuses_damaged_weights(run):
-    whole = run.best_weights.read_bytes()
-    for keep in (0, 100, 3000):
-        run.best_weights.write_bytes(whole[:keep])
-        with pytest.raises(ValueError, match=r"model\.weights\.h5 is damaged"):
-            load(run.path)
-
-
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder with a corpus, and another folder beside it."""

@@ -22,7 +22,7 @@ from keras_luong import export_saved_model
 from keras_luong.decoding import GreedySearch, RandomSampling, SequenceGenerator
 from keras_luong.export import saved_model, warm_up
 from keras_luong.export.saved_model import METADATA
-from keras_luong.export.signatures import _bounded, exported, signatures
+from keras_luong.export.signatures import exported, signatures
 from keras_luong.export.warmup import TOO_MANY, WARMUP
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
@@ -380,15 +380,3 @@ def test_other_searches_have_their_own_number_of_hypotheses(search, count):
     found = signatures(word_translator(search), 8)
     said = found["n_best"](tf.constant(["the red dog", ""]))
     assert said["translation"].shape == (2, count) and "constrain" not in found
-
-
-def test_every_number_is_one_that_json_knows():
-    """As the score of a place that no hypothesis has taken."""
-
-    def answer(text):
-        return {"score": tf.fill(tf.shape(text), -np.inf), "text": text}
-
-    spec = tf.TensorSpec([None], tf.string, name="text")
-    said = _bounded(answer, [spec], 1)(tf.constant(["a"]))
-    assert said["score"].numpy().tolist() == [LOWEST]
-    assert said["text"].numpy().tolist() == [b"a"]

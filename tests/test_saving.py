@@ -157,15 +157,6 @@ def test_the_mean_is_numpys(dtype, shape, count, tmp_path):
         assert [x.tolist() for x in counters] == [[last, 10 * last], last]
 
 
-@pytest.mark.parametrize("shapes", [[(2, 4), 3], [(2, 3)], [(2, 3), 3, 1]])
-def test_weights_of_another_model_are_refused(shapes, tmp_path):
-    own = [np.zeros([2, 3]), np.zeros(3)]
-    good = saved(tmp_path / "good.weights.h5", *own)
-    other = saved(tmp_path / "other.weights.h5", *map(np.zeros, shapes))
-    with pytest.raises(ValueError, match="other.weights.h5 is .*another model"):
-        load_average(made(*own), [good, other, good])
-
-
 def test_what_has_no_mean_is_refused(tmp_path):
     good = saved(tmp_path / "a.weights.h5", [1.0])
     bad = saved(tmp_path / "b.weights.h5", [np.nan])

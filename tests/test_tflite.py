@@ -210,9 +210,7 @@ REASONS = [
     ("TF Select ops: B, A\nTF Select ops: B, A", "lacks the operations B, A$"),
     ("TF Select ops: A\nmap<f16>", "the operations A in half precision, so that a"),
     ("TF Select ops: A\nbf16", "the operations A in half precision, so that a"),
-    ("TF Select ops: A\nf160", "the operations A$"),
     ("a\nx error: b\nc", "for LiteRT: x error: b$"),
-    ("a\nb", "for LiteRT: a$"),
     ("", "for LiteRT: unknown$"),
 ]
 
