@@ -327,16 +327,9 @@ def random_search(seed, wide):
         longest = 2 if wide else 3
         rows = [tuple(phrase(longest) for _ in range(pick(range(4)))) for _ in SOURCES]
         texts = pick([None, *SPELLED]) if wide else None
-    search = BeamSearch(
-        width,
-        number,
-        length_penalty=length,
-        coverage_penalty=coverage or 0.0,
-        forbidden=forbidden,
-        compact=pick([True, False]),
-        **few,
-        **given,
-    )
+    options = {"length_penalty": length, "coverage_penalty": coverage or 0.0}
+    options |= {"forbidden": forbidden, "compact": pick([True, False])}
+    search = BeamSearch(width, number, **options, **few, **given)
     model = TableModel(seed, vocabulary, dtype=pick(["float32", "float16"]))
 
     def best(row):

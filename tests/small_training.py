@@ -15,14 +15,9 @@ from keras_luong.training.losses import SequenceCrossentropy
 def small_model(optimizer, metrics=()):
     """Tells a word from the word before, with dropout."""
     keras.utils.set_random_seed(3)
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32"),
-            keras.layers.Embedding(9, 4),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(9),
-        ]
-    )
+    inputs, layers = keras.Input((None,), dtype="int32"), keras.layers
+    parts = [inputs, layers.Embedding(9, 4), layers.Dropout(0.3), layers.Dense(9)]
+    model = keras.Sequential(parts)
     model.compile(optimizer, SequenceCrossentropy(), metrics=list(metrics))
     return model
 

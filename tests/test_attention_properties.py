@@ -70,19 +70,16 @@ def made(kind, mode, choose, **options):
     return layer(score_mode=mode, units=3, max_source_length=4, **own, **options)
 
 
+MASKS = st.sampled_from("query_mask value_mask key_mask attention_mask".split())
+
+
 @pytest.mark.parametrize("case", slow_but(CASES, *FAST))
 @settings(max_examples=10)
 @given(
-    choose=st.data(),
-    queries=st.integers(1, 3),
+    **{"choose": st.data(), "queries": st.integers(1, 3), "masks": st.sets(MASKS)},
     axes=st.sampled_from([(1,), (4,), (7,), (2, 3), (2, 1, 3)]),
-    masks=st.sets(
-        st.sampled_from(["query_mask", "value_mask", "key_mask", "attention_mask"])
-    ),
-    causal=st.booleans(),
-    hard=st.booleans(),
+    **{"causal": st.booleans(), "hard": st.booleans(), "seed": st.integers(0, 2**31)},
     dtype=st.sampled_from(list(TOLERANCE)),
-    seed=st.integers(0, 2**31),
 )
 def test_equals_the_reference(
     case, choose, queries, axes, masks, causal, hard, dtype, seed
@@ -113,22 +110,14 @@ def test_equals_the_reference(
         if "value_mask" in masks:
             lengths = rng.integers(0, positions + 1, (2, 1))
             masks["value_mask"] = np.arange(positions) < lengths
-    layer = made(
-        kind,
-        mode,
-        lambda values: choose.draw(st.sampled_from(values)),
-        hard=hard,
-        dtype=dtype,
-    )
+    draw = lambda values: choose.draw(st.sampled_from(values))  # noqa: E731
+    layer = made(kind, mode, draw, hard=hard, dtype=dtype)
     layer.build(query.shape, value.shape, key.shape)
     for weight in layer.trainable_weights:
         weight.assign(rng.uniform(-1, 1, weight.shape))
-    context, weights = layer(
-        *(x.astype(layer.variable_dtype) for x in (query, value, key)),
-        **masks,
-        use_causal_mask=causal,
-        return_attention_scores=True,
-    )
+    given = (x.astype(layer.variable_dtype) for x in (query, value, key))
+    options = {"use_causal_mask": causal, "return_attention_scores": True}
+    context, weights = layer(*given, **masks, **options)
 
     def flat(name, *shape):
         return np.reshape(masks.get(name, np.ones(shape, bool)), shape)
@@ -192,9 +181,7 @@ def test_gradients_equal_finite_differences_of_the_reference(case):
 @settings(max_examples=10)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6)),
-    with_key=st.booleans(),
-    masked=st.booleans(),
-    causal=st.booleans(),
+    **dict.fromkeys(["with_key", "masked", "causal"], st.booleans()),
     seed=st.integers(0, 2**31),
 )
 def test_equals_keras(score, sizes, with_key, masked, causal, seed):

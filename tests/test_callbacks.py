@@ -198,16 +198,9 @@ SAID = ["A B C D E", ""]
 
 def evaluation(attention=True, **options):
     """Of a translator that says this."""
+    rest = np.eye(5) * attention, False, np.zeros(5)
     translations = [
-        Translation(
-            text=text,
-            score=-1.0,
-            tokens=reference.split(),
-            source_tokens=source.split(),
-            alignment=np.eye(5) * attention,
-            truncated=False,
-            log_probs=np.zeros(5),
-        )
+        Translation(text, -1.0, reference.split(), source.split(), *rest)
         for text, source, reference in zip(SAID, SOURCES, REFERENCES, strict=True)
     ]
     translator = SimpleNamespace(translate=lambda texts, batch_size: translations)

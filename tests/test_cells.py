@@ -137,19 +137,10 @@ REFERRED = [
 @pytest.mark.parametrize("activation, bias, vector, emits, feeds, dtype", REFERRED)
 def test_a_model_equals_the_reference(activation, bias, vector, emits, feeds, dtype):
     """Eq. 5, 7 and 8, whatever h̃ is made of, and whatever is predicted from."""
-    config = kl.Seq2SeqConfig(
-        6,
-        7,
-        units=3,
-        bidirectional=False,
-        dropout=0.0,
-        input_feeding=feeds,
-        attentional_activation=activation,
-        attentional_bias=bias,
-        use_attentional_vector=vector,
-        output_attention=emits == "h_tilde",
-        output_bias=bias,
-    )
+    options = {"units": 3, "bidirectional": False, "dropout": 0.0, "output_bias": bias}
+    options |= {"attentional_activation": activation, "attentional_bias": bias}
+    options |= {"use_attentional_vector": vector, "input_feeding": feeds}
+    config = kl.Seq2SeqConfig(6, 7, output_attention=emits == "h_tilde", **options)
     if dtype == "float64" and keras.backend.backend() == "jax":
         dtype = "float32"  # which it is there
     model, rng = kl.Seq2Seq(config, dtype=dtype), np.random.default_rng(0)
@@ -384,10 +375,5 @@ def test_the_config_of_a_bridge_has_all_options():
     bridge = kl.StateBridge([4, 2], "relu", use_bias=False, kernel_initializer="ones")
     again = kl.StateBridge.from_config(bridge.get_config())
     assert again.get_config() == bridge.get_config()
-    close(
-        again(STATES),
-        [
-            x.sum(-1, keepdims=True).clip(0).repeat(n, -1)
-            for x, n in zip(STATES, (4, 2), strict=True)
-        ],
-    )
+    sums = [x.sum(-1, keepdims=True).clip(0) for x in STATES]
+    close(again(STATES), [sums[0].repeat(4, -1), sums[1].repeat(2, -1)])

@@ -136,7 +136,7 @@ translate x --length_penalty 1 --average 1 | At most one of --length_penalty, --
 translate x --average nan | --average must be finite and not negative.*nan
 translate x --n_best 0 | --n_best must be at least 1. Received: 0
 translate x --output a.parquet | Parquet needs --engine ray. Received: a.parquet
-translate x --input a.tmx --column b | --column is of a .csv, .*Received: a.tmx
+translate x --input a.tmx --column b | --column is of a .tsv, .csv, .*Received: a.tmx
 evaluate --test a b | RUN_DIR is missing: give a run, or --hypotheses
 evaluate x a b | did you mean --test a b\?
 evaluate x --test a | --test needs 2 values, and has a: see

@@ -202,11 +202,10 @@ def model():
     return compiled(1.0)
 
 
-@given(
-    st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0]), max_size=12),
-    st.integers(1, 3),
-    st.sampled_from(["val_bleu", "val_loss"]),
-)
+VALUES = st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0]), max_size=12)
+
+
+@given(VALUES, st.integers(1, 3), st.sampled_from(["val_bleu", "val_loss"]))
 def test_plateau_is_that_of_keras(model, values, patience, monitor):
     model.optimizer.learning_rate = 1.0
     mode = "max" if monitor == "val_bleu" else "min"

@@ -85,14 +85,9 @@ def running(version, folder, *options):
     if not any(line.startswith("ready") for line in process.stdout):
         raise RuntimeError(log.read_text())
     try:
-        yield Server(
-            process=process,
-            home=folder,
-            log=log,
-            rest=f"http://localhost:{rest}",
-            grpc=f"localhost:{by_grpc}",
-            metrics=f"http://localhost:{metrics}/metrics",
-        )
+        places = {"rest": f"http://localhost:{rest}", "grpc": f"localhost:{by_grpc}"}
+        places |= {"metrics": f"http://localhost:{metrics}/metrics"}
+        yield Server(process=process, home=folder, log=log, **places)
     finally:
         process.terminate()
         process.wait(60)

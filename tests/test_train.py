@@ -376,11 +376,12 @@ def test_says_where_it_goes_on(capsys):
 def test_goes_on_with_another_learning_rate(copy, data, monkeypatch, capsys):
     """Results of before are none of what is trained on."""
     there, evaluate = [], train.evaluate
-    monkeypatch.setattr(
-        train,
-        "evaluate",
-        lambda run: there.append(copy.results.exists()) or evaluate(run),
-    )
+
+    def noted(run):
+        there.append(copy.results.exists())
+        return evaluate(run)
+
+    monkeypatch.setattr(train, "evaluate", noted)
     edit(copy.record, lambda x: x["search"].update(early_stopping=False))
     results = trained(data, copy.path, epochs=2, learning_rate=0.5, beam_width=3)
     said = capsys.readouterr().out
