@@ -1,6 +1,7 @@
 """Untrained translators that say something, and sentences to put to them."""
 
 import contextlib
+import itertools
 
 import tensorflow as tf
 from opinionated import opinionated
@@ -41,13 +42,9 @@ def to_bytes(text):
 
 
 def sentencepiece_translator():
-    sentences = [
-        f"the {color} {animal} is {where} the {place}"
-        for color in ("red", "blue")
-        for animal in ("dog", "cat")
-        for where in ("in", "under")
-        for place in ("house", "tree")
-    ]
+    words = ("red", "blue"), ("dog", "cat"), ("in", "under"), ("house", "tree")
+    cases = itertools.product(*words)
+    sentences = [f"the {a} {b} is {c} the {d}" for a, b, c, d in cases]
     tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=40)
     size = tokenizer.vocab_size
     model = Seq2Seq(Seq2SeqConfig(size, size, units=8))

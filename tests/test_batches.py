@@ -218,13 +218,9 @@ def test_words_are_split_in_other_ways_each_epoch():
         options = {"seed": seed, "subword_sampling": 0.1}
         batches = training_batches(pairs, kl.TokenizerPair(tokenizer), **options)
         both = [ids for x, labels, _ in batches for ids in (x["source"], labels)]
-        return {
-            (text.decode(), tuple(row))
-            for ids in both
-            for text, row in zip(
-                tokenizer.decode(ids).numpy(), ids.numpy(), strict=True
-            )
-        }
+        said = [x.decode() for ids in both for x in tokenizer.decode(ids).numpy()]
+        rows = [tuple(row) for ids in both for row in ids.numpy()]
+        return {*zip(said, rows, strict=True)}
 
     first, again, second = epoch(1), epoch(1), epoch(2)
     assert first == again and len(first & second) < len(first) / 2

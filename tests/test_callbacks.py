@@ -51,14 +51,9 @@ def test_the_log_has_a_line_per_epoch(tmp_path, monkeypatch):
     clock = iter([10.0, 12.0, 20.0, 30.0, 34.0, 50.0, 60.0, 63.0, 90.0])
     monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
     for first, last in ((0, 2), (1, 2)):
-        _, history = fit(
-            tmp_path,
-            make_optimizer("adam", 0.01),
-            lambda *args: [Spy(), EpochLog(*args)],
-            validation_data=small_data(batches=2),
-            initial_epoch=first,
-            epochs=last,
-        )
+        made = make_optimizer("adam", 0.01), lambda *args: [Spy(), EpochLog(*args)]
+        epochs = {"initial_epoch": first, "epochs": last}
+        _, history = fit(tmp_path, *made, validation_data=small_data(2), **epochs)
         lines = read_history(tmp_path)
         assert [line["epoch"] for line in lines] == [1, 2]
         for name in ("loss", "perplexity", "val_loss", "val_perplexity"):

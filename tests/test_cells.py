@@ -203,12 +203,9 @@ def pair(kind, **options):
     stack = keras.layers.StackedRNNCells(cell) if isinstance(cell, list) else cell
     subclass = type("Called", (type(stack),), {})  # may compute something else
     cells = cell, subclass.from_config(stack.get_config())
-    hoisted, called = (
-        kl.InputFeedingDecoder(
-            kl.AttentionWrapper(x, kl.LuongAttention("general"), **options)
-        )
-        for x in cells
-    )
+    wrap = kl.AttentionWrapper
+    wrappers = [wrap(x, kl.LuongAttention("general"), **options) for x in cells]
+    hoisted, called = map(kl.InputFeedingDecoder, wrappers)
     for decoder in (hoisted, called):
         decoder(INPUTS, MEMORY, MASK)
     assert hoisted.cell.recurrent.kinds and not called.cell.recurrent.kinds

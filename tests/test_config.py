@@ -98,14 +98,10 @@ def test_presets_have_the_papers_sizes(name, expected):
 def test_what_can_be_chosen_is_what_there_is():
     hints = typing.get_type_hints(TrainingConfig)
     for words, table in (
-        (hints["tokenizer"], TOKENIZERS),
-        (hints["optimizer"], OPTIMIZERS),
-        (hints["schedule"], SCHEDULES),
-        (hints["strategy"], STRATEGIES),
-        (models.CellType, CELL_TYPES),
-        (models.ScoreMode, SCORES),
-        (models.MonotonicMode, SOFT_MODES),
-        (recipes.Part, PARTS),
+        *((hints["tokenizer"], TOKENIZERS), (hints["optimizer"], OPTIMIZERS)),
+        *((hints["schedule"], SCHEDULES), (hints["strategy"], STRATEGIES)),
+        *((models.CellType, CELL_TYPES), (models.ScoreMode, SCORES)),
+        *((models.MonotonicMode, SOFT_MODES), (recipes.Part, PARTS)),
     ):
         assert set(typing.get_args(words)) == set(table)
     for name in PRESETS:

@@ -208,12 +208,10 @@ def test_shapes_and_dtypes_are_known_before_weights_are(name, dtype):
     early = decoder.compute_output_shape(INPUTS.shape, shapes)
     step = fresh.compute_output_shape((2, 1, WIDTH), None, shapes)
     assert not cell.built and not fresh.built
-    symbolic = decoder(
-        *keras.tree.map_structure(
-            lambda x: keras.KerasTensor(x.shape, x.dtype), (INPUTS, memory, mask)
-        ),
-        **ALL,
+    given = keras.tree.map_structure(
+        lambda x: keras.KerasTensor(x.shape, x.dtype), (INPUTS, memory, mask)
     )
+    symbolic = decoder(*given, **ALL)
     results = decoder(INPUTS, memory, mask, **ALL)
     assert early == decoder.compute_output_shape(INPUTS.shape, shapes)
     assert early == tuple(results[0].shape)

@@ -11,12 +11,8 @@ from keras_luong.layers.cells import CELL_TYPES
 LENGTHS = [5, 3, 1]
 MASK = np.arange(5) < np.array(LENGTHS)[:, None]
 EMBEDDED = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")
-WAYS = {
-    "forward": {},
-    "backwards": {"go_backwards": True},
-    "both": {"bidirectional": True},
-    "first": {"bidirectional": "first"},
-}
+WAYS = {"forward": {}, "backwards": {"go_backwards": True}}
+WAYS |= {"both": {"bidirectional": True}, "first": {"bidirectional": "first"}}
 
 
 def close(found, expected, atol=1e-5):
@@ -35,13 +31,9 @@ def read_by_keras(encoder, start=None):
         states = [next(start, None) for _ in range(count)]
         outputs, ends = [], []
         for k, (layer, backwards) in enumerate(level):
-            loop = keras.layers.RNN(
-                layer.cell,
-                return_sequences=True,
-                return_state=True,
-                go_backwards=bool(backwards),
-                zero_output_for_mask=True,
-            )
+            options = dict.fromkeys(["return_sequences", "return_state"], True)
+            options |= {"zero_output_for_mask": True, "go_backwards": bool(backwards)}
+            loop = keras.layers.RNN(layer.cell, **options)
             there = [s for s in states if s is not None]
             own = [s[:, 3 * k : 3 * k + 3] if both else s for s in there]
             if len(level) == 2 and not both and not backwards:

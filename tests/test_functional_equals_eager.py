@@ -26,15 +26,9 @@ from keras_luong.layers.scores import SCORES
 B, T, S, E, H, V = 2, 3, 4, 3, 4, 6
 rng = np.random.default_rng(0)
 SHAPES = {
-    "words": (B, T, E),
-    "first_word": (B, 1, E),
-    "values": (B, T, V),
-    "first_value": (B, 1, V),
-    "beam": (B, 2, E),
-    "query": (B, T, H),
-    "memory": (B, S, H),
-    "image": (B, 2, 3, H),
-    "other": (B, 3, E),
+    **{"words": (B, T, E), "first_word": (B, 1, E), "values": (B, T, V)},
+    **{"first_value": (B, 1, V), "beam": (B, 2, E), "query": (B, T, H)},
+    **{"memory": (B, S, H), "image": (B, 2, 3, H), "other": (B, 3, E)},
     "weights": (B, T, S),
     **dict.fromkeys(["h", "c", "h2", "c2"], (B, H)),
     **dict.fromkeys(["wide", "wide2"], (B, 2 * H)),
@@ -438,14 +432,11 @@ def test_k8_keras_exports_a_file_that_litert_runs(name, tmp_path):
     call, model, batch = built(name)
     batch = {name: x[:1] for name, x in batch.items()}
     model = keras.Model(list(model.input.values()), model.outputs)
-    model.export(
-        tmp_path / "model.tflite",
-        format="litert",
-        input_signature=[[tf.TensorSpec(x.shape, x.dtype) for x in batch.values()]],
-        target_spec={"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]},
-        verbose=False,
-    )
-    run = interpreter.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
+    specs = [[tf.TensorSpec(x.shape, x.dtype) for x in batch.values()]]
+    options = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}
+    options = {"format": "litert", "target_spec": options, "verbose": False}
+    model.export(path := tmp_path / "model.tflite", input_signature=specs, **options)
+    run = interpreter.Interpreter(str(path)).get_signature_runner()
     said = run(**dict(zip(run.get_input_details(), batch.values(), strict=True)))
     expected = keras.tree.flatten(call(*map(ops.convert_to_tensor, batch.values())))
     for i, x in enumerate(expected):

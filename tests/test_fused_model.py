@@ -92,16 +92,14 @@ class Masking(Seq2Seq):
 
 
 SMALL = {"units": 8, "embedding_dim": 8, "bidirectional": False}
+HEADS = {"units": 8, "num_layers": 1, "num_heads": 2, "feedforward_units": 8}
 MODELS = {
     "seq2seq": ("small", SMALL),
     "biased": ("small", {**SMALL, "output_bias": True}),
     "tied": ("small", {**SMALL, "tie_embeddings": "target"}),
     "half": ("small", {**SMALL, "tie_embeddings": "target"}),
     "maxout": ("bahdanau2015", {**SMALL, "encoder_units": 4, "bidirectional": True}),
-    "transformer": (
-        "vaswani2017-base",
-        {"units": 8, "num_layers": 1, "num_heads": 2, "feedforward_units": 8},
-    ),
+    "transformer": ("vaswani2017-base", HEADS),
     "masking": (Masking, SMALL),
 }
 

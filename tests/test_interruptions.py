@@ -135,22 +135,18 @@ def filled(words, **places):
 
 RAY = "translate RUN --engine ray --workers 1 --input IN --output OUT/out"
 MOMENTS = {
-    "importing": ("train", signal.SIGTERM),
-    "vocabulary": ("train", signal.SIGTERM),
-    "stdin": ("translate RUN", signal.SIGTERM),
-    "saving": ("export RUN OUT/m --check a", signal.SIGTERM),
-    "ray works": (RAY, signal.SIGTERM),
+    **{"importing": "train", "vocabulary": "train", "stdin": "translate RUN"},
+    **{"saving": "export RUN OUT/m --check a", "ray works": RAY},
 }
 
 
 @pytest.mark.parametrize("moment", slow_but(MOMENTS, "importing"))
 def test_a_signal_ends_what_has_nothing_to_save(moment, data, trained, tmp_path):
     """And the processes that it has started."""
-    words, number = MOMENTS[moment]
-    is_ray = words == RAY and pytest.importorskip("ray.data")
+    is_ray = moment == "ray works" and pytest.importorskip("ray.data")
     source, out = tmp_path / "in", tmp_path / "out"
     source.write_text("the red dog\n" * 9)
-    words = filled(words, RUN=trained, IN=source, OUT=out)
+    words = filled(MOMENTS[moment], RUN=trained, IN=source, OUT=out)
     if words == ["train"]:
         sizes = {"tokenizer": "sentencepiece", "vocab_size": 40, "epochs": 1}
         words += train_words(data, tmp_path / "run", **sizes)
@@ -158,8 +154,8 @@ def test_a_signal_ends_what_has_nothing_to_save(moment, data, trained, tmp_path)
     held.wait_for()
     started = psutil.Process(held.process.pid).children(recursive=True)
     assert started or not is_ray
-    held.send(number)
-    assert held.ended(15 if is_ray else 8) == 128 + number
+    held.send(signal.SIGTERM)
+    assert held.ended(15 if is_ray else 8) == 128 + signal.SIGTERM
     _, alive = psutil.wait_procs(started, timeout=5)
     assert not alive and b"Traceback" not in held.said
     assert is_ray or not out.exists()  # Ray goes on from its parts

@@ -37,18 +37,14 @@ OPTIONS = {
     "local-p": {"attention": "local-p", "window": 2, "score_mode": "dot"},
     "local, no feeding": {"attention": "local-p", "input_feeding": False},
     "coverage": {"coverage": True, "score_mode": "concat"},
-    "hard": {"hard_attention": True},
     "monotonic": {"attention": "monotonic", "input_feeding": False},
-    "no attention": {"attention": None},
-    "no feeding": {"input_feeding": False},
+    **{"hard": {"hard_attention": True}, "no attention": {"attention": None}},
+    **{"no feeding": {"input_feeding": False}, "two layers": {"num_layers": 2}},
     "gru": {"cell_type": "gru", "num_layers": 2},
-    "two layers": {"num_layers": 2},
     "deep residual": {"num_layers": 3, "residual": True},
     "reversed": {"bidirectional": False, "reverse_source": True, "num_layers": 2},
-    "tied target": {"tie_embeddings": "target"},
-    "tied all": {"tie_embeddings": "all"},
-    "copying": {"copy": True},
-    "output bias": {"output_bias": True},
+    **{f"tied {x}": {"tie_embeddings": x} for x in ("target", "all")},
+    **{"copying": {"copy": True}, "output bias": {"output_bias": True}},
     "bridge": {"bridge": "dense", "encoder_units": 5},
     "narrow words": {"embedding_dim": 4},
 }
@@ -270,17 +266,12 @@ def test_initial_values():
         np.testing.assert_allclose(np.std(layer.embeddings), 1 / 8, rtol=0.05)
 
 
+#: Model and which part of it is frozen.
 SAVED = {
-    "reversed": "",
-    "tied all": "encoder",
-    "copying": "pointer_generator",
-    "output bias": "encoder",
-    "bridge": "decoder.cell.attention",
-    "bahdanau2015": "bridge",
-    "gnmt": "output_layer",
-    "cho2014": "encoder",
-    "transformer": "output_layer",
-    "transformer, odd size": "",
+    **{"reversed": "", "tied all": "encoder", "copying": "pointer_generator"},
+    **{"output bias": "encoder", "bridge": "decoder.cell.attention"},
+    **{"bahdanau2015": "bridge", "gnmt": "output_layer", "cho2014": "encoder"},
+    **{"transformer": "output_layer", "transformer, odd size": ""},
 }
 
 

@@ -40,11 +40,9 @@ FRAMES_BY_HAND = [
 @pytest.mark.parametrize("person, source, target, pairs", FRAMES_BY_HAND)
 def test_a_frame_by_hand(monkeypatch, person, source, target, pairs):
     """The verb agrees, and stands at the end too."""
-    values = {
-        "person": phrases._person(*person.split("/")),
-        "price": phrases._joint("$12.50", "12,50\xa0$"),
-        "goods_acc": Value("the~a coat~b", "den~a Mantel~b"),
-    }
+    values = {"price": phrases._joint("$12.50", "12,50\xa0$")}
+    values |= {"person": phrases._person(*person.split("/"))}
+    values |= {"goods_acc": Value("the~a coat~b", "den~a Mantel~b")}
     for name, value in values.items():
         monkeypatch.setitem(phrases.SLOTS, name, lambda rng, value=value: value)
     frames = (x for x in phrases.section("frames") if x[0].startswith("{person} paid"))

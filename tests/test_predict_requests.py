@@ -193,11 +193,8 @@ CHUNKED = {"transfer-encoding": "chunked"}
 
 
 BODIES = [
-    (["2"], {}, None),
-    (["1048576"], {}, None),
-    (["1048577"], {}, 413),
-    ([""], {}, 411),
-    (["2"], {"then": 60}, 408),
+    *((["2"], {}, None), (["1048576"], {}, None), (["1048577"], {}, 413)),
+    *(([""], {}, 411), (["2"], {"then": 60}, 408)),
     # S2: it is counted whatever length it says.
     (["5"], CHUNKED, 411),
     ([""], CHUNKED, 411),

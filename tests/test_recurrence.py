@@ -521,34 +521,20 @@ def both_ways(monkeypatch, compute):
                 return inner(self, *args, **kwargs)
 
             monkeypatch.setattr(layer, "inner_loop", counted)
-        monkeypatch.setattr(
-            recurrence,
-            "runs_on_cudnn",
-            lambda layer, has_gpu=has_gpu: has_gpu and hasattr(layer, "use_cudnn"),
-        )
+        runs = lambda x, gpu=has_gpu: gpu and hasattr(x, "use_cudnn")  # noqa: E731
+        monkeypatch.setattr(recurrence, "runs_on_cudnn", runs)
         results.append(in_a_graph(compute) if has_gpu else compute())
         assert has_gpu or not calls
         monkeypatch.undo()
     return *results, len(calls)
 
 
-CELLS_OF_KERAS = [
-    ("lstm", True, RIGHT),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (
-            ("gru", True, RIGHT),
-            ("gru", False, None),
-            ("lstm", False, RIGHT),
-            ("lstm", True, None),
-            ("lstm", True, RIGHT[::-1]),
-            ("lstm", False, EMPTY),
-        )
-    ),
-]
+LATER = [("gru", True, RIGHT), ("gru", False, None), ("lstm", False, RIGHT)]
+LATER += [("lstm", True, None), ("lstm", True, RIGHT[::-1]), ("lstm", False, EMPTY)]
+LATER = [pytest.param(*case, marks=pytest.mark.slow) for case in LATER]
 
 
-@pytest.mark.parametrize("cell_type, backwards, mask", CELLS_OF_KERAS)
+@pytest.mark.parametrize("cell_type, backwards, mask", [("lstm", True, RIGHT), *LATER])
 def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypatch):
     base, layer = make(cell_type)
     rng = np.random.default_rng(0)

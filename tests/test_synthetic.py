@@ -473,13 +473,10 @@ def recipe(tmp_path):
         command = tmp_path / "keras-luong"
         command.write_text(f'#!/bin/sh\necho "$*"\n{does}\n')
         command.chmod(0o755)
-        return subprocess.run(
-            ["bash", ROOT / "examples" / "train_distilled.sh", *arguments],
-            env=os.environ | {"KERAS_LUONG": str(command)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+        words = ["bash", ROOT / "examples" / "train_distilled.sh", *arguments]
+        given = {"cwd": tmp_path, "capture_output": True, "text": True}
+        env = os.environ | {"KERAS_LUONG": str(command)}
+        return subprocess.run(words, env=env, **given)
 
     return recipe
 

@@ -121,12 +121,8 @@ def test_an_epoch_is_the_same_in_every_process(store):
 @pytest.mark.parametrize("shapes", (None, [BatchShape(4, 6, 7), BatchShape(3, 13, 13)]))
 def test_parts_of_rows_are_the_whole(store, together, shapes):
     """Machines' gradients sum up to one machine's: weights are of the whole batch."""
-    options = {
-        "batch_tokens": 60,
-        "max_length": MOST,
-        "gradient_accumulation_steps": together,
-        "shapes": shapes,
-    }
+    options = {"batch_tokens": 60, "max_length": MOST, "shapes": shapes}
+    options |= {"gradient_accumulation_steps": together}
     whole = [*stored_batches(store, 1, **options).as_numpy_iterator()]
     every = [stored_batches(store, 1, part=(i, 3), **options) for i in range(3)]
     parts = [[*one.as_numpy_iterator()] for one in every]
