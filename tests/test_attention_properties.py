@@ -21,32 +21,19 @@ TOLERANCE = {
     "mixed_bfloat16": 0.3,
 }
 #: The layers, and their options, of which Hypothesis chooses.
+LOCAL = {"window": [1, 2, 5], "alignment": ["monotonic", "predictive"]}
+LOCAL |= {"gaussian": [None, False, True], "renormalize": [False, True]}
+CHUNKWISE = {"chunk_size": [1, 2, 3, 9], "chunk_score_mode": [None, "dot", "concat"]}
+LOCATIONS = {"filters": [2], "kernel_size": [1, 3, 5, 17], "cumulative": [False, True]}
+HEADS = {"num_heads": [1, 2, 3], "key_dim": [3], "value_dim": [None, 2]}
 KINDS = {
     "global": (layers.LuongAttention, {}),
     "coverage": (layers.LuongAttention, {"coverage": [True]}),
-    "local": (
-        layers.LocalAttention,
-        {
-            "window": [1, 2, 5],
-            "alignment": ["monotonic", "predictive"],
-            "gaussian": [None, False, True],
-            "renormalize": [False, True],
-            "coverage": [False, True],
-        },
-    ),
+    "local": (layers.LocalAttention, {**LOCAL, "coverage": [False, True]}),
     "monotonic": (layers.MonotonicAttention, {"mode": ["parallel", "recursive"]}),
-    "chunkwise": (
-        layers.MonotonicChunkwiseAttention,
-        {"chunk_size": [1, 2, 3, 9], "chunk_score_mode": [None, "dot", "concat"]},
-    ),
-    "location-aware": (
-        layers.LocationAwareAttention,
-        {"filters": [2], "kernel_size": [1, 3, 5, 17], "cumulative": [False, True]},
-    ),
-    "multi-head": (
-        layers.MultiHeadLuongAttention,
-        {"num_heads": [1, 2, 3], "key_dim": [3], "value_dim": [None, 2]},
-    ),
+    "chunkwise": (layers.MonotonicChunkwiseAttention, CHUNKWISE),
+    "location-aware": (layers.LocationAwareAttention, LOCATIONS),
+    "multi-head": (layers.MultiHeadLuongAttention, HEADS),
 }
 NOT_OF_POSITIONS = ("coverage", "local", "location-aware")
 OF_ONE_SIZE = ("local", "chunkwise")  # of query and key

@@ -219,6 +219,11 @@ OTHER = ["a dog runs in the park", "the cat was red"]
 SPACED = ["a dog runs in the park", "the cat is  red"]
 
 
+#: What it says, whether it should be the same, and whether it agrees: by its BLEU.
+VERIFIED = [(REFERENCE, True, True), (OTHER, True, False), (OTHER, False, False)]
+VERIFIED += [(SPACED, False, True), (SPACED, True, False)]
+
+
 class TestVerify:
     """Comparing a run with its exports."""
 
@@ -244,16 +249,7 @@ class TestVerify:
         assert "THEY DO NOT AGREE." in out
         assert f"line 5\n  Keras: {expected[-1]}\n  Parrot: something" in out
 
-    @pytest.mark.parametrize(
-        "said, exact, agree",
-        [
-            (REFERENCE, True, True),
-            (OTHER, True, False),
-            (OTHER, False, False),  # in BLEU
-            (SPACED, False, True),
-            (SPACED, True, False),
-        ],
-    )
+    @pytest.mark.parametrize("said, exact, agree", VERIFIED)
     def test_what_is_quantized_may_differ(self, said, exact, agree, capsys):
         found = [Answers("Keras", REFERENCE, 1.0), Answers("other", said, 2.0, exact)]
         assert verify.compare(found, REFERENCE, "none", 3) == agree

@@ -254,8 +254,7 @@ def test_what_the_checkpoint_has_not_keeps_its_values():
         loaded = load_addons_checkpoint(FIXTURES / "luong", [model, more])
     assert "more/kernel (2, 3)" in str(said[0].message)
     assert loaded.not_loaded == {"more/kernel": (2, 3), "more/bias": (3,)}
-    for old, new in zip(before, more.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
+    keras.tree.map_structure(np.testing.assert_array_equal, before, more.get_weights())
 
 
 # Checkpoints that are written here: object graphs as Addons makes them.
@@ -411,8 +410,7 @@ def test_what_cannot_be_loaded_is_said(message, model, places, objects, write):
     with pytest.raises((TypeError, ValueError), match=message):
         load_addons_checkpoint(write(**objects), layers, places and places(layers))
     after = [w for x in parts for w in x.get_weights()]
-    for old, new in zip(before, after, strict=True):
-        np.testing.assert_array_equal(old, new)
+    keras.tree.map_structure(np.testing.assert_array_equal, before, after)
 
 
 def test_a_wrong_path_names_what_is_there(tmp_path, write):

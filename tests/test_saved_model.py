@@ -147,9 +147,7 @@ def test_neighbours_do_not_matter(ask, best):
 
 
 ONE_EACH = {
-    "serving_default": {"text": "a"},
-    "n_best": {"text": "a"},
-    "align": {"text": "a"},
+    **dict.fromkeys(["serving_default", "n_best", "align"], {"text": "a"}),
     "score": {"text": "a", "target": "a"},
     "ids": {"ids": [1], "length": 1},
     "constrain": {"text": "a", "phrases": ""},

@@ -150,8 +150,7 @@ def predicted(server, body=b'{"inputs": ["the dog"]}'):
 
 
 INPUTS = {
-    "n_best": ["text"],
-    "align": ["text"],
+    **{"n_best": ["text"], "align": ["text"]},
     "score": ["text", "target"],
     "constrain": ["text", "phrases"],
     "ids": ["ids", "length"],
