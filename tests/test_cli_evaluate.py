@@ -263,64 +263,66 @@ EPOCHS = [
 ]
 
 
-class TestCompare:
-    """The table of runs."""
+# The table of runs.
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runs(cls, tmp_path_factory):
-        """One with results, one that is being trained, one that has just begun."""
-        parent = tmp_path_factory.mktemp("runs")
-        model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
-        for name, epochs, settings in (
-            ("a", EPOCHS, {"seed": 1, "dropout": 0.1}),
-            ("b", EPOCHS[:1], {"seed": 1, "attention": None, "beta_2": None}),
-            ("c", [], {"seed": 1}),
-            ("mean", [], {"seed": 1, "average_of": ["x", "y"]}),
-            ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
-        ):
-            run = RunDirectory(parent / name)
-            write_record(run.path, model, BeamSearch(), 20, {**settings, "data": "x"})
-            run.history.write_text("".join(f"{json.dumps(x)}\n" for x in epochs))
-        results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
-        write_json(RunDirectory(parent / "a").results, results)
-        (parent / "notes").mkdir()
-        return parent
 
-    @staticmethod
-    def rows(*words):
-        """The cells of the table's rows, without its line."""
-        lines = run("compare", *words).splitlines()
-        return [[x.strip() for x in line.strip("|").split("|")] for line in lines]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One with results, one that is being trained, one that has just begun."""
+    parent = tmp_path_factory.mktemp("runs")
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+    for name, epochs, settings in (
+        ("a", EPOCHS, {"seed": 1, "dropout": 0.1}),
+        ("b", EPOCHS[:1], {"seed": 1, "attention": None, "beta_2": None}),
+        ("c", [], {"seed": 1}),
+        ("mean", [], {"seed": 1, "average_of": ["x", "y"]}),
+        ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
+    ):
+        run = RunDirectory(parent / name)
+        write_record(run.path, model, BeamSearch(), 20, {**settings, "data": "x"})
+        run.history.write_text("".join(f"{json.dumps(x)}\n" for x in epochs))
+    results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
+    write_json(RunDirectory(parent / "a").results, results)
+    (parent / "notes").mkdir()
+    return parent
 
-    def test_shows_what_differs_and_what_was_reached(self, runs, capsys):
-        header, _, *rows = self.rows(*(runs / name for name in "acb"))
-        told = capsys.readouterr()
-        assert header == list(HEADER)
-        assert rows == [
-            ["c", "", "0", "0", "", "", "", ""],
-            ["b", "attention none", "1", "2", "5.00", "31.00", "", ""],
-            ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50", "60.25"],
-        ]  # never the test set
-        assert told.out.splitlines()[2].startswith("| c ")
-        reason = "it has finished no epoch"
-        assert told.err == f"note: of c nothing is known yet, as {reason}.\n"
 
-    def test_shows_the_settings_that_are_asked_for(self, runs):
-        rows = self.rows(runs / "a", "--flags", "seed", "dropout")
-        assert rows[2][1] == "seed 1, dropout 0.1"
+def rows_of(*words):
+    """The cells of the table's rows, without its line."""
+    lines = run("compare", *words).splitlines()
+    return [[x.strip() for x in line.strip("|").split("|")] for line in lines]
 
-    def test_every_path_gets_a_row_or_a_sentence(self, runs, capsys):
-        rows = self.rows(runs / "notes", runs / "odd", runs / "mean")
-        assert rows[2:] == [
-            ["mean", "average of 2", "0", "0", "", "", "", ""],
-            ["odd", "", "2", "0", "6.00", "33.25", "", ""],
-        ]
-        told = capsys.readouterr().err.splitlines()
-        assert told[0] == f"note: {runs / 'notes'} is no run directory."
-        assert "note: of mean nothing is known yet, as an average is not" in told[1]
-        (runs / "odd" / "history.jsonl").write_text('{"epoch": 1, "val_bleu": 7}\n')
-        assert self.rows(runs / "odd")[2][2:6] == ["1", "0", "inf", "7.00"]
+
+def test_shows_what_differs_and_what_was_reached(runs, capsys):
+    header, _, *rows = rows_of(*(runs / name for name in "acb"))
+    told = capsys.readouterr()
+    assert header == list(HEADER)
+    assert rows == [
+        ["c", "", "0", "0", "", "", "", ""],
+        ["b", "attention none", "1", "2", "5.00", "31.00", "", ""],
+        ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50", "60.25"],
+    ]  # never the test set
+    assert told.out.splitlines()[2].startswith("| c ")
+    reason = "it has finished no epoch"
+    assert told.err == f"note: of c nothing is known yet, as {reason}.\n"
+
+
+def test_shows_the_settings_that_are_asked_for(runs):
+    rows = rows_of(runs / "a", "--flags", "seed", "dropout")
+    assert rows[2][1] == "seed 1, dropout 0.1"
+
+
+def test_every_path_gets_a_row_or_a_sentence(runs, capsys):
+    rows = rows_of(runs / "notes", runs / "odd", runs / "mean")
+    assert rows[2:] == [
+        ["mean", "average of 2", "0", "0", "", "", "", ""],
+        ["odd", "", "2", "0", "6.00", "33.25", "", ""],
+    ]
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"note: {runs / 'notes'} is no run directory."
+    assert "note: of mean nothing is known yet, as an average is not" in told[1]
+    (runs / "odd" / "history.jsonl").write_text('{"epoch": 1, "val_bleu": 7}\n')
+    assert rows_of(runs / "odd")[2][2:6] == ["1", "0", "inf", "7.00"]
 
 
 class Searched:
@@ -341,42 +343,42 @@ WITH = "translates with beam {}, length penalty 1.4 (before: beam 2, 0.4; {} BLE
 AS_BEFORE = "goes on translating with beam 2, 0.4: none is better"
 
 
-class TestTune:
-    """The best search becomes the run's."""
+# The best search becomes the run's.
 
-    @pytest.mark.parametrize(
-        ("figures", "best", "told"),
-        [
-            ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
-            ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
-            ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
-        ],
-        ids=["better", "the narrower beam", "not better"],
-    )
-    def test_it_is_replaced_only_by_a_better_one(
-        self, figures, best, told, tmp_path, monkeypatch, capsys
-    ):
-        write_corpus(tmp_path, train=9, val=4)
-        settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
-        translator = word_translator(BeamSearch(2, n_best=2, length_penalty=0.4))
-        path = written_run(tmp_path / "run", translator, settings).path
-        figures = {"2 0.4": 30.0, **figures}
 
-        def bleu(texts, *_):
-            return SimpleNamespace(score=figures.get(texts[0], 0.0), signature="s")
+@pytest.mark.parametrize(
+    ("figures", "best", "told"),
+    [
+        ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
+        ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
+        ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
+    ],
+    ids=["better", "the narrower beam", "not better"],
+)
+def test_it_is_replaced_only_by_a_better_one(
+    figures, best, told, tmp_path, monkeypatch, capsys
+):
+    write_corpus(tmp_path, train=9, val=4)
+    settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
+    translator = word_translator(BeamSearch(2, n_best=2, length_penalty=0.4))
+    path = written_run(tmp_path / "run", translator, settings).path
+    figures = {"2 0.4": 30.0, **figures}
 
-        monkeypatch.setattr(load_save, "load", lambda _: Searched())
-        monkeypatch.setattr(scores, "bleu", bleu)
-        words = "--beam_widths 5 1 2 --length_penalties 0 0.4 1.4".split()
-        found = run("tune", path, *words)
-        head, *lines, last = capsys.readouterr().out.splitlines()
-        tried = [" ".join(line.split()[:2]) for line in lines[:9]]
-        pairs = [f"{width} {x}" for width in (5, 1, 2) for x in ("0", "0.4", "1.4")]
-        assert tried == ["2 0.4", *(pair for pair in pairs if pair != "2 0.4")]
-        assert "4 sentences, 13a" in head and last == f"{path} {told}"
-        search, names = read_record(path)["search"], "beam_width length_penalty n_best"
-        assert tuple(search[name] for name in names.split()) == best
-        assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
+    def bleu(texts, *_):
+        return SimpleNamespace(score=figures.get(texts[0], 0.0), signature="s")
+
+    monkeypatch.setattr(load_save, "load", lambda _: Searched())
+    monkeypatch.setattr(scores, "bleu", bleu)
+    words = "--beam_widths 5 1 2 --length_penalties 0 0.4 1.4".split()
+    found = run("tune", path, *words)
+    head, *lines, last = capsys.readouterr().out.splitlines()
+    tried = [" ".join(line.split()[:2]) for line in lines[:9]]
+    pairs = [f"{width} {x}" for width in (5, 1, 2) for x in ("0", "0.4", "1.4")]
+    assert tried == ["2 0.4", *(pair for pair in pairs if pair != "2 0.4")]
+    assert "4 sentences, 13a" in head and last == f"{path} {told}"
+    search, names = read_record(path)["search"], "beam_width length_penalty n_best"
+    assert tuple(search[name] for name in names.split()) == best
+    assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
 
 
 def test_a_table_is_not_scored_as_lines(tmp_path, tiny_run):

@@ -439,51 +439,53 @@ def test_the_search_is_the_runs_with_what_options_change(tmp_path):
     assert set(found.search.shortlist.frequent) == {4, 5}
 
 
-class TestCorpus:
-    """The corpus of a run, or the one that options name."""
+# The corpus of a run, or the one that options name.
 
-    def test_options_come_before_the_runs(self, tmp_path):
-        write_corpus(tmp_path, train=3, val=2)
 
-        def seen(settings, *words):
-            run = written_run(tmp_path / "run", word_translator(), settings).path
-            return corpus_of(options("tune", run, *words), run)
+def test_options_come_before_the_runs(tmp_path):
+    write_corpus(tmp_path, train=3, val=2)
 
-        settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
-        corpus = seen(settings)
-        assert corpus.splits == ("train", "validation")
-        assert (corpus.source_language, corpus.target_language) == ("xx", "yy")
-        turned = seen(settings, "--source", "yy", "--target", "xx")
-        pair = next(turned.pairs("train").as_numpy_iterator())
-        assert pair["source"].isupper() and not pair["target"].isupper()
-        with pytest.raises(ValueError, match="not name its data: give --data, --tar"):
-            seen({"source": "xx"})
-        words = ["--data", tmp_path, "--target", "yy"]
-        assert seen({"source": "xx"}, *words).name == tmp_path.name
-        with pytest.raises(FileNotFoundError, match="nowhere"):
-            corpus_of(options("tune", "x"), tmp_path / "nowhere")
-
-    @pytest.fixture
-    def known(self, tmp_path):
-        """A run that knows its text, and the text."""
-        data = tmp_path / "data"
-        data.mkdir()
-        write_corpus(data, train=30)
-        settings = {"data": str(data), "source": "xx", "target": "yy", "tag": "news"}
+    def seen(settings, *words):
         run = written_run(tmp_path / "run", word_translator(), settings).path
-        texts = survey(load_corpus(data, "xx", "yy")).texts
-        write_json(run / "run.json", {**read_record(run), "corpus": texts})
-        return run, data
+        return corpus_of(options("tune", run, *words), run)
 
-    def test_text_that_was_not_there_is_told(self, known):
-        """Pairs that are held out now may have been trained on."""
-        run, data = known
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for with_tag in (True, False):
-                corpus_of(options("tune", run), run, with_tag)
-            write_corpus(data, train=60)  # it begins as before
-            for words in (["--data", data], ["--source", "yy", "--target", "xx"]):
-                corpus_of(options("tune", run, *words), run)
-        with pytest.warns(UserWarning, match="validation text of .*data is another"):
-            corpus_of(options("tune", run), run)
+    settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
+    corpus = seen(settings)
+    assert corpus.splits == ("train", "validation")
+    assert (corpus.source_language, corpus.target_language) == ("xx", "yy")
+    turned = seen(settings, "--source", "yy", "--target", "xx")
+    pair = next(turned.pairs("train").as_numpy_iterator())
+    assert pair["source"].isupper() and not pair["target"].isupper()
+    with pytest.raises(ValueError, match="not name its data: give --data, --tar"):
+        seen({"source": "xx"})
+    words = ["--data", tmp_path, "--target", "yy"]
+    assert seen({"source": "xx"}, *words).name == tmp_path.name
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        corpus_of(options("tune", "x"), tmp_path / "nowhere")
+
+
+@pytest.fixture
+def known(tmp_path):
+    """A run that knows its text, and the text."""
+    data = tmp_path / "data"
+    data.mkdir()
+    write_corpus(data, train=30)
+    settings = {"data": str(data), "source": "xx", "target": "yy", "tag": "news"}
+    run = written_run(tmp_path / "run", word_translator(), settings).path
+    texts = survey(load_corpus(data, "xx", "yy")).texts
+    write_json(run / "run.json", {**read_record(run), "corpus": texts})
+    return run, data
+
+
+def test_text_that_was_not_there_is_told(known):
+    """Pairs that are held out now may have been trained on."""
+    run, data = known
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for with_tag in (True, False):
+            corpus_of(options("tune", run), run, with_tag)
+        write_corpus(data, train=60)  # it begins as before
+        for words in (["--data", data], ["--source", "yy", "--target", "xx"]):
+            corpus_of(options("tune", run, *words), run)
+    with pytest.warns(UserWarning, match="validation text of .*data is another"):
+        corpus_of(options("tune", run), run)
