@@ -336,22 +336,17 @@ READERS = {
     "`read_raw_lines`": Runtimes.read_raw_lines,
     "training corpus (`TextFiles`)": Runtimes.training,
 }
+COMMANDS = "translate", "score", "evaluate", "verify", "tune", "distill"
 TRANSLATORS = {
     "`Translator.translate`": Runtimes.translator,
-    "`keras-luong translate`": Runtimes.translate,
     "`keras-luong translate --n_best 2`": Runtimes.lists,
     "`keras-luong translate --alignments`": Runtimes.alignments,
-    "`keras-luong score`": Runtimes.score,
-    "`keras-luong evaluate`": Runtimes.evaluate,
-    "`keras-luong verify`": Runtimes.verify,
-    "`keras-luong tune`": Runtimes.tune,
-    "`keras-luong distill`": Runtimes.distill,
+    **{f"`keras-luong {name}`": getattr(Runtimes, name) for name in COMMANDS},
     "SavedModel in Python": Runtimes.saved_model,
     "`export/evaluate.py`": Runtimes.evaluate_script,
     "`EdgeTranslator.translate`": Runtimes.edge,
     "`keras-luong-edge`": Runtimes.edge_command,
-    "REST client": Runtimes.rest,
-    "gRPC client": Runtimes.grpc,
+    **{"REST client": Runtimes.rest, "gRPC client": Runtimes.grpc},
 }
 IN_C = {"C client": Runtimes.c, "C program": Runtimes.c_program}
 EXPORTED = ("SavedModel in Python", "`EdgeTranslator.translate`", *IN_C)  # takes long

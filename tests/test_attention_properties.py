@@ -14,12 +14,8 @@ from keras_luong import layers
 from keras_luong.layers.scores import SCORES
 
 #: How far a result may be from float64: half precision has 11 bits or 8.
-TOLERANCE = {
-    "float32": 2e-5,
-    "float64": 1e-11,
-    "mixed_float16": 0.05,
-    "mixed_bfloat16": 0.3,
-}
+TOLERANCE = {"float32": 2e-5, "float64": 1e-11}
+TOLERANCE |= {"mixed_float16": 0.05, "mixed_bfloat16": 0.3}
 #: The layers, and their options, of which Hypothesis chooses.
 LOCAL = {"window": [1, 2, 5], "alignment": ["monotonic", "predictive"]}
 LOCAL |= {"gaussian": [None, False, True], "renormalize": [False, True]}

@@ -22,7 +22,6 @@ from keras_luong.text.batches import (
     BatchShape,
     EpochShape,
     bucket_lengths,
-    ended_rows,
     epoch_shape,
     evaluation_batches,
     training_batches,
@@ -180,14 +179,6 @@ def test_shuffling_holds_a_bounded_window_and_reads_no_further():
     batches = training_batches(pairs, TOKENIZERS, 400, shuffle_pairs=100)
     assert len(list(batches.take(1))) == 1
     assert len(taken) < 50_000
-
-
-def test_ended_rows_end_with_eos_and_tell_what_was_cut():
-    ids = TOKENIZERS.source.encode(tf.constant(["w0 w1 w2", "", "w0 w1 w2 w3"]))
-    rows, cut = ended_rows(ids, max_length=3)
-    assert rows.to_list() == [[4, 5, 6, EOS_ID], [EOS_ID], [4, 5, 6, EOS_ID]]
-    assert list(cut.numpy()) == [False, False, True]
-    assert rows.dtype == tf.int32
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 3, 4, 50, 1000])

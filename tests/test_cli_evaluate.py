@@ -346,14 +346,15 @@ AS_BEFORE = "goes on translating with beam 2, 0.4: none is better"
 # The best search becomes the run's.
 
 
+TUNED = [
+    ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
+    ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
+    ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
+]
+
+
 @pytest.mark.parametrize(
-    ("figures", "best", "told"),
-    [
-        ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
-        ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
-        ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
-    ],
-    ids=["better", "the narrower beam", "not better"],
+    "figures, best, told", TUNED, ids=["better", "the narrower beam", "not better"]
 )
 def test_it_is_replaced_only_by_a_better_one(
     figures, best, told, tmp_path, monkeypatch, capsys

@@ -1,6 +1,5 @@
 """Which corpus `--data` is, and the pairs that are streamed of it, or why not."""
 
-import gzip
 import json
 import os
 import re
@@ -10,16 +9,13 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from odd_rows import packed
 
 from keras_luong.files import read_lines, write_lines
 from keras_luong.text.corpora import TextFiles, TfdsCorpus, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
 from keras_luong.text.corpus_files import ADVICE, read_table
 from keras_luong.text.rows import Table
-
-
-def packed(content):
-    return gzip.compress(content, mtime=0)
 
 
 def fill(folder, names, lines=("a\tb",)):

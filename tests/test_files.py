@@ -1,7 +1,6 @@
 """Reading lines; writing files and directories beside, then renamed."""
 
 import gc
-import gzip
 import io
 import os
 import random
@@ -12,6 +11,7 @@ import pytest
 from export_scripts import export_script
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from odd_rows import packed
 
 from keras_luong import files
 from keras_luong.files import read_lines, read_raw_lines, write_lines
@@ -25,10 +25,6 @@ READERS = {
 }
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 BOM = "\ufeff".encode()
-
-
-def packed(content):
-    return gzip.compress(content, mtime=0)
 
 
 LINES = [

@@ -1,6 +1,5 @@
 """The package: what importing it does, what it says of itself, and how it is built."""
 
-import ast
 import importlib.util
 import json
 import os
@@ -190,18 +189,6 @@ def test_a_translator_made_of_layers_is_trained_by_the_steps_of_its_search():
     for t in range(2):
         step, states, _ = luong.step(target[:, t : t + 1], states, memory)
         np.testing.assert_allclose(step[:, 0], logits[:, t], atol=1e-5)
-
-
-def test_it_is_short_and_of_public_names():
-    text = TRAIN_WMT.read_text("utf-8")
-    assert len(text.splitlines()) <= 100
-    nodes = [*ast.walk(ast.parse(text))]
-    modules = {x.module for x in nodes if isinstance(x, ast.ImportFrom)}
-    assert not any(str(name).startswith("keras_luong") for name in modules)
-    names = [ast.unparse(x) for x in nodes if isinstance(x, ast.Attribute)]
-    packages = {x.split(".")[1] for x in names if x.startswith("kl.")}
-    functions = {"export_saved_model"}
-    assert {x for x in packages if x.islower()} == functions | {"text", "training"}
 
 
 @pytest.mark.slow

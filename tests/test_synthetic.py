@@ -140,9 +140,6 @@ def test_two_processes_do_not_write_one_corpus(tmp_path):
     synthetic.write_corpus(corpus, pairs(), out)
     assert (out / "train.xx").read_text() == "a\nc\n"
     assert not [*tmp_path.glob(".*")]
-    with pytest.raises(FileExistsError, match="exists; give the name of a new"):
-        synthetic.write_corpus(corpus, [("b", "B")], out)
-    assert not [*tmp_path.glob(".*")]
 
 
 def test_spoilt_files_are_refused_before_anything_is_translated(tmp_path):
