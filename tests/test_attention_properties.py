@@ -81,12 +81,8 @@ def test_equals_the_reference(
     key_units = 4 if mode in reference.SAME_SIZES or kind in OF_ONE_SIZE else 3
     query = rng.uniform(-1, 1, (2, queries, 4))
     value, key = (rng.uniform(-1, 1, (2, *axes, n)) for n in (2, key_units))
-    shapes = {
-        "query_mask": (2, queries),
-        "value_mask": (2, *axes),
-        "key_mask": (2, *axes),
-        "attention_mask": (2, queries, *axes),
-    }
+    shapes = {"query_mask": (2, queries), "attention_mask": (2, queries, *axes)}
+    shapes |= dict.fromkeys(["value_mask", "key_mask"], (2, *axes))
     masks = {name: rng.random(shapes[name]) < 0.7 for name in sorted(masks)}
     if kind == "local":  # whose sources are padded on the right, if at all
         masks.pop("key_mask", None)

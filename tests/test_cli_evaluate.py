@@ -16,10 +16,8 @@ from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong import Translation, WordTokenizer
 from keras_luong.cli import translators
 from keras_luong.cli.compare import HEADER
-from keras_luong.decoding import BeamSearch
 from keras_luong.evaluation import plots, scores
 from keras_luong.evaluation.judgement import judge
 from keras_luong.evaluation.report import text_report
@@ -36,7 +34,7 @@ def whole(tmp_path_factory):
     """A translator, and its run and data: of the test set it says the references."""
     directory = tmp_path_factory.mktemp("runs")
     keras.utils.set_random_seed(0)
-    translator = word_translator(BeamSearch(2, max_length=7, min_length=6))
+    translator = word_translator(kl.BeamSearch(2, max_length=7, min_length=6))
     said = [t.text for t in translator.translate(SOURCES)]
     for split, references in (("train", said), ("val", said[::-1]), ("test_a", said)):
         for side, lines in (("en", SOURCES), ("de", references)):
@@ -181,7 +179,7 @@ def test_the_report_has_the_pictures(path, files, tmp_path, monkeypatch, capsys)
 class Noting:
     """Knows two tags, and keeps what it was asked to translate."""
 
-    source_tokenizer = WordTokenizer(["a", "<news>", "<old>"])
+    source_tokenizer = kl.WordTokenizer(["a", "<news>", "<old>"])
 
     def __init__(self):
         self.asked = []
@@ -189,7 +187,7 @@ class Noting:
     def translate(self, texts, batch_size, progress):
         self.asked.append([*texts])
         no = np.zeros([0, 0]), False, np.zeros([0])
-        return [Translation("x y", 0.0, [], [], *no) for _ in texts]
+        return [kl.Translation("x y", 0.0, [], [], *no) for _ in texts]
 
 
 TAGGED = [
@@ -223,7 +221,7 @@ def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, c
     """As the one that it was fine-tuned from: it reads the same text without."""
     changed(path, tmp_path, tag="news")
     runs = {tmp_path: Noting(), path: Noting()}
-    runs[path].source_tokenizer = WordTokenizer(["a"])
+    runs[path].source_tokenizer = kl.WordTokenizer(["a"])
     monkeypatch.setattr(translators, "load_translator", lambda x: runs[x.run_dir])
     run("evaluate", tmp_path, "--against", path, *words)
     assert f"note: {path} reads the sources without <news>." in capsys.readouterr().out
@@ -279,7 +277,7 @@ def runs(tmp_path_factory):
         ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
     ):
         run = RunDirectory(parent / name)
-        write_record(run.path, model, BeamSearch(), 20, {**settings, "data": "x"})
+        write_record(run.path, model, kl.BeamSearch(), 20, {**settings, "data": "x"})
         run.history.write_text("".join(f"{json.dumps(x)}\n" for x in epochs))
     results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
     write_json(RunDirectory(parent / "a").results, results)
@@ -329,7 +327,7 @@ class Searched:
     """Translates every source as its search is called."""
 
     def __init__(self, beam_width=2, length_penalty=0.4, n_best=2):
-        self.search = BeamSearch(beam_width, n_best, length_penalty=length_penalty)
+        self.search = kl.BeamSearch(beam_width, n_best, length_penalty=length_penalty)
 
     def with_search(self, **changes):
         return Searched(**changes)
@@ -361,7 +359,7 @@ def test_it_is_replaced_only_by_a_better_one(
 ):
     write_corpus(tmp_path, train=9, val=4)
     settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
-    translator = word_translator(BeamSearch(2, n_best=2, length_penalty=0.4))
+    translator = word_translator(kl.BeamSearch(2, n_best=2, length_penalty=0.4))
     path = written_run(tmp_path / "run", translator, settings).path
     figures = {"2 0.4": 30.0, **figures}
 

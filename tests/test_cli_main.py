@@ -29,7 +29,6 @@ from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.main import main, warnings_as_notes
 from keras_luong.cli.train import RARE, TRAINING, default_run_dir
 from keras_luong.config.fields import hints_of
-from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.config.presets import PAPERS, PRESETS
 from keras_luong.config.training import TrainingConfig
 from keras_luong.export import signatures
@@ -78,7 +77,7 @@ def help_of_training(capsys, *words):
 
 def test_help_of_training_has_all_there_is(capsys):
     text = help_of_training(capsys, "--help=all")
-    for cls in (*TRAINING.values(), Seq2SeqConfig):
+    for cls in (*TRAINING.values(), kl.Seq2SeqConfig):
         for field in dataclasses.fields(cls):
             name = field.name.upper() if field.name == "data" else f"--{field.name}"
             assert name in text or field.name.endswith("_vocab_size")

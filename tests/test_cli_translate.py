@@ -19,7 +19,6 @@ from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong import BeamSearch, Translator, WordTokenizer
 from keras_luong.cli import translators
 from keras_luong.cli.lines import LineTranslator, columns
 from keras_luong.cli.main import main
@@ -40,10 +39,10 @@ def path(tmp_path_factory):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, units=8))
     for weight in model.trainable_variables:
         weight.assign(4.0 * weight)
-    words = kl.TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
-    search = BeamSearch(2, max_length=6)
+    words = kl.TokenizerPair(*map(kl.WordTokenizer, (list("abcd"), list("ABCDE"))))
+    search = kl.BeamSearch(2, max_length=6)
     directory = tmp_path_factory.mktemp("run")
-    return written_run(directory, Translator(model, words, search, 10)).path
+    return written_run(directory, kl.Translator(model, words, search, 10)).path
 
 
 @pytest.fixture(scope="session")
@@ -132,12 +131,8 @@ def test_files_plain_and_gzip_and_pipes(path, traced, tmp_path):
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
     writer.start()
-    for source, name in (
-        (packed, "out.txt"),
-        (plain, "out.gz"),
-        (pipe, "out.gz"),
-        (rows, "out.jsonl"),
-    ):
+    outs = {packed: "out.txt", plain: "out.gz", pipe: "out.gz", rows: "out.jsonl"}
+    for source, name in outs.items():
         run("translate", path, "--input", source, "--output", tmp_path / name)
         assert [*read_lines(tmp_path / name)] == texts
     writer.join()
@@ -177,7 +172,7 @@ def test_pictures_of_lines_that_have_words(translated, monkeypatch, tmp_path):
 def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     model = build("sutskever2014", 8, 9, units=4, num_layers=1)
-    other = Translator(model, loaded.tokenizers, loaded.search)
+    other = kl.Translator(model, loaded.tokenizers, loaded.search)
     monkeypatch.setattr(translators, "load_translator", lambda options: other)
     with pytest.raises(ValueError, match="--pictures needs a model with attention"):
         run("translate", path, "--pictures", tmp_path / "pictures")
@@ -264,8 +259,8 @@ def test_what_is_asked_for_of_each_line(path, tmp_path, monkeypatch, capsys):
             yield [SimpleNamespace(text="E", score=-1.0, unmet=["A"] * (len(read) - 1))]
 
     translator = SimpleNamespace(stream=stream, with_search=lambda n_best: translator)
-    translator.source_tokenizer = WordTokenizer(["a", "b", "news", "<news>"])
-    translator.target_tokenizer = WordTokenizer(list("ABCE"))
+    translator.source_tokenizer = kl.WordTokenizer(["a", "b", "news", "<news>"])
+    translator.target_tokenizer = kl.WordTokenizer(list("ABCE"))
     monkeypatch.setattr(translators, "load_translator", lambda options: translator)
     run("translate", path, *words)
     first = (b"<news> a b", ["B", "E"], "C", 32, 9, True)  # E just once
@@ -308,7 +303,7 @@ def test_terms_that_no_line_has_are_told(loaded, translated, tmp_path, capfdbina
 
 
 def test_a_run_with_tags_says_so_where_none_is_given(capsys):
-    words = WordTokenizer(["a", "<ui>", "<news>", "<bt>"])
+    words = kl.WordTokenizer(["a", "<ui>", "<news>", "<bt>"])
     translator = SimpleNamespace(source_tokenizer=words)
     translators.tell_tags(translator, "ui")
     assert capsys.readouterr().err == ""
@@ -416,7 +411,7 @@ def searched(search, *words):
 
 
 def test_the_search_is_the_runs_with_what_options_change(tmp_path):
-    search = BeamSearch(4, n_best=3, max_length=6, length_penalty=0.6, forbidden=(5,))
+    search = kl.BeamSearch(4, 3, 6, length_penalty=0.6, forbidden=(5,))
     found = searched(search)
     assert found.search == search and found.max_source_length == 10
     words = "--beam_width 2 --average 0.7 --no_unknown --coverage_penalty 0.2"
@@ -431,11 +426,11 @@ def test_the_search_is_the_runs_with_what_options_change(tmp_path):
     assert found.search == dataclasses.replace(search, **changes)
     assert searched(search, "--length_penalty", "0").search.length_penalty == 0
     greedy = kl.GreedySearch(max_length=8)  # a beam of one
-    assert searched(greedy).search == BeamSearch(1, max_length=8)
-    expected = BeamSearch(4, max_length=8)
+    assert searched(greedy).search == kl.BeamSearch(1, max_length=8)
+    expected = kl.BeamSearch(4, max_length=8)
     assert searched(greedy, "--beam_width", "4").search == expected
     kl.Shortlist([4, 5], [[0]] * 9, 7).save(tmp_path / "s.npz")
-    found = searched(BeamSearch(2), "--shortlist", tmp_path / "s.npz")
+    found = searched(kl.BeamSearch(2), "--shortlist", tmp_path / "s.npz")
     assert set(found.search.shortlist.frequent) == {4, 5}
 
 

@@ -92,12 +92,8 @@ def export_first(example):
             run(*shlex.split(line, comments=True)[1:])
 
 
-PAGES = Sybil(
-    [
-        CodeBlockParser(language="python", evaluator=Printed()),
-        CodeBlockParser(language="bash", evaluator=export_first),
-    ]
-)
+PYTHON = CodeBlockParser(language="python", evaluator=Printed())
+PAGES = Sybil([PYTHON, CodeBlockParser(language="bash", evaluator=export_first)])
 
 #: Pages whose model has learned at their end.
 LEARN = {"README", "one_layer"}

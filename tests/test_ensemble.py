@@ -20,7 +20,6 @@ from keras_luong.models import build
 from keras_luong.runs.load_save import load_ensemble
 from keras_luong.runs.run import RunDirectory
 from keras_luong.special_ids import BOS_ID, EOS_ID
-from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 SIZES = _, V = 8, 30
 SOURCES = np.array([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]], "int32")
@@ -152,7 +151,7 @@ def test_members_share_the_sizes_of_their_vocabularies(three):
     config = Ensemble([ANY, *three]).config
     assert (config.source_vocab_size, config.target_vocab_size) == SIZES
     with pytest.raises(ValueError, match="source tokenizer has 34.*size is 8"):
-        kl.Translator(Ensemble(three), WordTokenizer([str(i) for i in range(30)]))
+        kl.Translator(Ensemble(three), kl.WordTokenizer([str(i) for i in range(30)]))
 
 
 @pytest.mark.parametrize("name, sizes", [("source", (9, V)), ("target", (8, V + 1))])
@@ -220,7 +219,7 @@ def test_t1_another_normalization_is_named(tmp_path, side):
     first, second = (written_run(tmp_path / x, translator) for x in "ab")
     sides = {x: translator.tokenizers for x in ("source", "target")}
     sides[side] = sides[side].with_normalization("nmt_nfkc")
-    TokenizerPair(**sides).save(second.tokenizer)
+    kl.TokenizerPair(**sides).save(second.tokenizer)
     message = f"Received: .*a, .*b, which differ in {side}_normalization 'identity' and"
     with pytest.raises(ValueError, match=f"{message} 'nmt_nfkc'$"):
         load_ensemble([first.path, second.path])
@@ -232,8 +231,8 @@ def test_runs_that_are_refused(runs):
         with pytest.raises(ValueError, match=f"Received: {re.escape(repr(no_list))}"):
             load_ensemble(no_list)
     tokenizers = RunDirectory(second).tokenizer
-    words = WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
-    TokenizerPair(words, WordTokenizer(["der", "Hund", "ist"])).save(tokenizers)
+    words = kl.WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
+    kl.TokenizerPair(words, kl.WordTokenizer(["der", "Hund", "ist"])).save(tokenizers)
     with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
         load_ensemble([first, second])
     shutil.rmtree(tokenizers)
@@ -392,7 +391,7 @@ def path(tmp_path):
     for side, lines in (("en", "a b\nb c\nd\n"), ("de", "A B\nB C\nD\n")):
         for split in ("train", "val", "test"):
             (data / f"{split}.{side}").write_text(lines)
-    pair = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
+    pair = kl.TokenizerPair(*map(kl.WordTokenizer, (list("abcd"), list("ABCDE"))))
     translator = kl.Translator(build("small", 8, 9, units=4), pair, SEARCH, 20)
     settings = {"data": str(data), "source": "en", "target": "de"}
     return written_run(tmp_path / "run", translator, settings).path

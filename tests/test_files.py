@@ -18,11 +18,8 @@ from keras_luong.files import read_lines, read_raw_lines, write_lines
 from keras_luong_edge import lines as edge_lines
 
 serving = export_script("lines")  # of the clients and the scripts
-READERS = {
-    "files": read_raw_lines,
-    "edge": edge_lines.read_lines,
-    "serving": serving.read_lines,
-}
+READERS = {"files": read_raw_lines, "edge": edge_lines.read_lines}
+READERS["serving"] = serving.read_lines
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 BOM = "\ufeff".encode()
 

@@ -14,11 +14,8 @@ from odd_text import COLUMNS, EXPECTED, EXPORTED, IN_C, READERS, Runtimes
 
 PAGE = Path(__file__).parents[1] / "docs" / "odd_text.md"
 LITERT = "ai_edge_litert.interpreter"
-NEEDS = {
-    "`EdgeTranslator.translate`": LITERT,
-    "`keras-luong-edge`": "keras_luong_edge",
-    "gRPC client": "tensorflow_serving.apis",
-}
+NEEDS = {"`EdgeTranslator.translate`": LITERT, "`keras-luong-edge`": "keras_luong_edge"}
+NEEDS["gRPC client"] = "tensorflow_serving.apis"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 

@@ -23,7 +23,6 @@ from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong.decoding import BeamSearch, Shortlist
 
 EXPORT = ROOT / "export"
 FOLDERS = ("examples", "export", "export/serving", "benchmarks")
@@ -74,12 +73,12 @@ def is_there(module):
 def trained(tmp_path_factory):
     """A run, as if it had been trained, texts that it knows, and a shortlist."""
     path = tmp_path_factory.mktemp("trained")
-    written_run(path / "run", word_translator(BeamSearch(2, max_length=6)))
+    written_run(path / "run", word_translator(kl.BeamSearch(2, max_length=6)))
     texts = ["the red dog", "the cat is red", "is", "dog is cat"]
     (path / "in.txt").write_text("\n".join(texts) + "\n")
     (path / "out.txt").write_text("der Hund\nist\nder\nHund ist\n")
     write_corpus(path, train=30, val=6, test=6)
-    Shortlist([4, 5], [[6]] * 9, 7).save(path / "shortlist.npz")
+    kl.Shortlist([4, 5], [[6]] * 9, 7).save(path / "shortlist.npz")
     return path
 
 

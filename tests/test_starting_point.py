@@ -19,7 +19,6 @@ from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import sentences
 from keras_luong.text.survey import survey
 from keras_luong.text.tags import tags_of
-from keras_luong.text.tokenizer_pair import TokenizerPair
 
 MIXED = {"mix_old": "0.5", "grow_vocab": 5, "tag": "new", "old_tag": "old"}
 
@@ -143,7 +142,7 @@ def test_k2_a_run_without_settings_has_a_preset_of_its_model(tmp_path):
     # It is trained as by "auto", but with its own tokenizers, which are not shared.
     assert (config.optimizer, config.schedule) == ("adam", "plateau")
     assert config.learning_rate == 0.002 * RATE_TO_GO_ON
-    assert config.shared == TokenizerPair(words).shared
+    assert config.shared == kl.TokenizerPair(words).shared
     for name in new:  # which the run does not name
         others = {x: new[x] for x in new if x != name}
         with pytest.raises(ValueError, match=f"^{name} must be given, as .*run does n"):

@@ -16,7 +16,6 @@ import keras_luong as kl
 from keras_luong import progress
 from keras_luong.config.auto import AutoTraining
 from keras_luong.config.training import TrainingConfig
-from keras_luong.decoding import BeamSearch
 from keras_luong.files import read_lines, write_json, write_lines
 from keras_luong.runs import load_save, synthetic
 from keras_luong.runs.load_save import load_ensemble
@@ -344,7 +343,7 @@ def place(tmp_path, monkeypatch):
     write_lines("mono.en", MONO)
     settings, rng = {"data": "data", "source": "en", "target": "de"}, None
     for name in ("run", "other"):
-        translator = word_translator(BeamSearch(2, max_length=6))
+        translator = word_translator(kl.BeamSearch(2, max_length=6))
         for weight in translator.model.trainable_weights if rng else ():
             weight.assign(rng.normal(size=weight.shape))
         written_run(name, translator, settings)
@@ -443,7 +442,7 @@ def test_k2_what_the_command_asks_for(place, monkeypatch):
     usual = {**given, "tag": "bt", "limit": None, "repeat_real": 1}
     files = "de", "en", "mono.en", "out"
     assert asked == [
-        (*files, BeamSearch(3, max_length=6), first),
+        (*files, kl.BeamSearch(3, max_length=6), first),
         (*files, kl.RandomSampling(**drawn), usual),
         (*files, kl.RandomSampling(seed=1, max_length=None), usual),
     ]

@@ -325,10 +325,8 @@ def test_a_corpus_that_changes_meanwhile_is_told(tag, data, tmp_path):
         (lines[:9], r"^\S+train.yy has 40 lines and \S+train.xx has 9: "),
     ):
         path.write_text("".join(lines))
-        with (
-            pytest.raises(OSError, match=told),
-            open_run(config, tmp_path / "r") as run,
-        ):
+        is_told = pytest.raises(OSError, match=told)
+        with is_told, open_run(config, tmp_path / "r") as run:
             pairs = run.training_pairs
             assert len(list(pairs)) == len(list(pairs)) == 40
             path.write_text("".join(text))

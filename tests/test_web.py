@@ -82,12 +82,9 @@ def compare(kind, model, texts, ids):
     """The tokenizer in JavaScript with that of the edge runtime, on all of them."""
     python = TOKENIZERS[kind](model, SpecialIds())
     read = [text.decode("utf-8", "replace") for text in texts]
-    question = {
-        "model": {"kind": kind, "model": packed(model)},
-        "texts": [packed(text.encode()) for text in read],
-        "ids": ids,
-    }
-    found = ask("tokenize", question)
+    given = {"model": {"kind": kind, "model": packed(model)}, "ids": ids}
+    packs = [packed(text.encode()) for text in read]
+    found = ask("tokenize", {**given, "texts": packs})
     expected = [python.encode(text) for text in read]
     for text, ours, theirs in zip(read, found["encoded"], expected, strict=True):
         assert ours == theirs, repr(text[:200])

@@ -20,7 +20,6 @@ from small_translator import opinionated, word_translator, written_run
 
 import keras_luong as kl
 from keras_luong.config.training import TrainingConfig
-from keras_luong.decoding import Shortlist
 
 ADDONS = Path(__file__).parent / "fixtures" / "tfa"
 LINES = {
@@ -53,7 +52,7 @@ def make_workplace(place):
     reverse = reversed_translator(translator)
     written_run(place / "runs" / "de-en", reverse, settings("de", "en"))
     keep_epochs(mine)
-    Shortlist([4, 5], [[6]] * 9, 7).save(mine.path / "shortlist.npz")
+    kl.Shortlist([4, 5], [[6]] * 9, 7).save(mine.path / "shortlist.npz")
     kl.export_tflite(translator, place / "mine.tflite")
     (place / "addons").mkdir()
     for file in ADDONS.glob("translator.*"):
