@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_luong import Translation
+import keras_luong as kl
 from keras_luong.cli.lines import word_links
 from keras_luong.evaluation.alignment import (
     Alignment,
@@ -26,7 +26,6 @@ from keras_luong.evaluation.alignment import (
 )
 from keras_luong.files import write_lines
 from keras_luong.text.sentencepiece import SentencePieceTokenizer
-from keras_luong.text.tokenizer_pair import WordTokenizer
 from keras_luong.translation.graph import BYTES_PER_TOKEN
 
 HANSARDS = Path(__file__).parents[2] / "shared" / "data" / "hansards447"
@@ -299,7 +298,7 @@ def tokenizer(request):
 def aligned(tokens, source_tokens):
     """A translation of which token n attends to source token n."""
     alignment = np.eye(len(tokens), len(source_tokens))
-    return Translation("", 0.0, tokens, source_tokens, alignment, False, np.zeros(1))
+    return kl.Translation("", 0.0, tokens, source_tokens, alignment, False, np.zeros(1))
 
 
 def tokens_of(tokenizer, text):
@@ -344,7 +343,7 @@ LINKS = [
 
 @pytest.mark.parametrize("source, target, tokens, line, expected", LINKS)
 def test_links_of_words(source, target, tokens, line, expected):
-    words = Sides(*(WordTokenizer(x.split()) for x in (source, target)))
+    words = Sides(*(kl.WordTokenizer(x.split()) for x in (source, target)))
     said = aligned(tokens.split(), [*source.split(), "</s>"])
     assert word_links(words, said, line.encode()) == expected
 
@@ -353,7 +352,7 @@ def test_no_more_of_a_line_is_split_than_the_translator_reads():
     """A line of 1 MB without a space took 20 s."""
     seen = []
 
-    class Watched(WordTokenizer):
+    class Watched(kl.WordTokenizer):
         def word_ids(self, text):
             seen.append(len(text))
             return super().word_ids(text)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_training import small_data, small_model
 
+import keras_luong as kl
 from keras_luong.evaluation.scores import bleu, chrf
 from keras_luong.runs import callbacks, validation
 from keras_luong.runs.average import epoch_weights
@@ -25,14 +26,12 @@ from keras_luong.runs.load_save import load_weights
 from keras_luong.runs.run import RunDirectory, read_history
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.training import metrics
-from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import innermost, make_optimizer
-from keras_luong.translation.batching import Translation
 
 
 def fit(run_dir, optimizer, make, **options):
     """Fits a small model with some callbacks; returns it, and Keras's history."""
-    perplexity = Perplexity()
+    perplexity = kl.Perplexity()
     model = small_model(optimizer, [perplexity])
     model.run_eagerly = True
     options = {"verbose": 0, **options, "callbacks": make(run_dir, perplexity)}
@@ -68,7 +67,7 @@ def test_the_log_has_a_line_per_epoch(tmp_path, monkeypatch):
 
 
 def test_the_log_without_norms_speed_or_a_number_is_json(tmp_path):
-    log = EpochLog(tmp_path, Perplexity())
+    log = EpochLog(tmp_path, kl.Perplexity())
     log.set_model(small_model("adam"))
     log.on_epoch_begin(0)
     log.on_epoch_end(0, {"val_loss": float("nan"), "val_bleu": 1.5})
@@ -195,7 +194,7 @@ def evaluation(attention=True, **options):
     """Of a translator that says this."""
     rest = np.eye(5) * attention, False, np.zeros(5)
     translations = [
-        Translation(text, -1.0, reference.split(), source.split(), *rest)
+        kl.Translation(text, -1.0, reference.split(), source.split(), *rest)
         for text, source, reference in zip(SAID, SOURCES, REFERENCES, strict=True)
     ]
     translator = SimpleNamespace(translate=lambda texts, batch_size: translations)

@@ -13,10 +13,9 @@ from commands import options, run
 from export_scripts import export_script
 from small_translator import untraced, word_translator, written_run
 
-from keras_luong import export_saved_model, export_tflite
+import keras_luong as kl
 from keras_luong.cli import export, translators, verify
 from keras_luong.cli.verify import Answers
-from keras_luong.decoding import BeamSearch
 from keras_luong.export import saved_model, tflite, web
 from keras_luong.files import write_json
 from keras_luong.runs.run import RunDirectory, read_record
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 versions = export_script("versions")
 FIRST = "the red dog"  # of the validation data
 TEXTS = [FIRST, "", "cat", "is is the red", "x"]
-SEARCH = BeamSearch(3, n_best=3, max_length=6, min_length=3)
+SEARCH = kl.BeamSearch(3, n_best=3, max_length=6, min_length=3)
 
 
 @pytest.fixture(scope="module")
@@ -274,13 +273,13 @@ def test_all_exports(whole, tmp_path, capsys):
     pytest.importorskip("ai_edge_litert.interpreter")
     pytest.importorskip("keras_luong_edge")
     translator, path = whole[0], whole[1].parent
-    version = export_saved_model(translator, tmp_path / "model")
-    export_tflite(translator, tmp_path / "x.tflite")
-    export_tflite(translator, tmp_path / "x.int8.tflite", "int8")
+    version = kl.export_saved_model(translator, tmp_path / "model")
+    kl.export_tflite(translator, tmp_path / "x.tflite")
+    kl.export_tflite(translator, tmp_path / "x.int8.tflite", "int8")
     other, rng = word_translator(SEARCH), np.random.default_rng(0)
     for weight in other.model.trainable_weights:
         weight.assign(rng.normal(size=weight.shape))
-    export_tflite(other, tmp_path / "other.tflite")
+    kl.export_tflite(other, tmp_path / "other.tflite")
     words = ["verify", path / "run", path / "in.txt"]
     more = ["--reference", path / "reference.txt", "--bleu_tokenize", "none"]
     more += ["--saved_model", version, "--batch_size", "2"]

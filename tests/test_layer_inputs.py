@@ -133,29 +133,19 @@ WRONG_TYPES = [
 
 
 #: Layers, and shapes that fit.
+OF_VECTOR = {"context": (2, 5, 2), "query": (2, 5, 3)}
+OF_TWO = {"inputs": (2, 4, 3), "memory": [(2, 6, 4), (2, 7, 2)]}
+OF_GENERATOR = {"features": [(2, 3, 6), (2, 3, 4)], "logits": (2, 3, 5)}
+OF_GENERATOR |= {"attention_weights": (2, 3, 4), "source_ids": (2, 4)}
 FITTING = {
     "attention": (kl.LuongAttention, {"query": (2, 3, 4), "value": (2, 5, 4)}),
-    "vector": (
-        lambda: kl.AttentionalVector(3),
-        {"context": (2, 5, 2), "query": (2, 5, 3)},
-    ),
+    "vector": (lambda: kl.AttentionalVector(3), OF_VECTOR),
     "decoder": (decoder, {"inputs": (2, 4, 3), "memory": (2, 5, 6)}),
-    "two sources": (
-        lambda: decoder(several()),
-        {"inputs": (2, 4, 3), "memory": [(2, 6, 4), (2, 7, 2)]},
-    ),
+    "two sources": (lambda: decoder(several()), OF_TWO),
     "encoder": (lambda: ENCODER(3), {"inputs": (3, 5, 4)}),
     "bridge": (lambda: kl.StateBridge([4, 2]), {"states": [(2, 3), (2, 5)]}),
     "coverage": (kl.CoverageLoss, {"outputs": (2, 5, 4), "weights": (2, 5, 6)}),
-    "generator": (
-        kl.PointerGenerator,
-        {
-            "features": [(2, 3, 6), (2, 3, 4)],
-            "logits": (2, 3, 5),
-            "attention_weights": (2, 3, 4),
-            "source_ids": (2, 4),
-        },
-    ),
+    "generator": (kl.PointerGenerator, OF_GENERATOR),
     "network": (network, {"targets": (2, 3), "memory": (2, 5, 4)}),
 }
 #: Of each layer, what is said of which shapes in their place.
@@ -475,13 +465,9 @@ def one_list(attention):
 NARROW = ops.array(MEMORY[..., :3])
 
 
-ON_TENSORS = {
-    "query": (attend, QUERY, MEMORY),
-    "value": (attend, QUERY, MEMORY),
-    "inputs": (decode, INPUTS, MEMORY),
-    "memory": (decode, INPUTS, MEMORY),
-    "source": (encode, MEMORY),
-}
+ON_TENSORS = dict.fromkeys(["query", "value"], (attend, QUERY, MEMORY))
+ON_TENSORS |= dict.fromkeys(["inputs", "memory"], (decode, INPUTS, MEMORY))
+ON_TENSORS["source"] = encode, MEMORY
 
 
 @pytest.mark.tensorflow

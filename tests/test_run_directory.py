@@ -8,13 +8,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_luong.config.models import Seq2SeqConfig
+import keras_luong as kl
 from keras_luong.config.training import fields_of_run, paths_from, with_found_paths
-from keras_luong.decoding.beam import BeamSearch, GreedySearch
 from keras_luong.files import saved_beside, saved_directory_beside
-from keras_luong.models.seq2seq import Seq2Seq
 from keras_luong.runs import run as module
-from keras_luong.runs.load_save import load
 from keras_luong.runs.run import (
     FORMAT,
     RunDirectory,
@@ -27,7 +24,6 @@ from keras_luong.runs.run import (
     remove_half_written,
     write_record,
 )
-from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 SETTINGS = {"units": 8, "epochs": 3, "data": "phrases"}
 
@@ -36,12 +32,12 @@ SETTINGS = {"units": 8, "epochs": 3, "data": "phrases"}
 def finished(tmp_path_factory):
     """A run with best and last weights, which differ, and its model."""
     run = RunDirectory(tmp_path_factory.mktemp("run") / "m")
-    tokenizers = TokenizerPair(*map(WordTokenizer, (list("abcd"), list("ABCDE"))))
+    tokenizers = kl.TokenizerPair(*map(kl.WordTokenizer, (list("abcd"), list("ABCDE"))))
     keras.utils.set_random_seed(0)
-    model = Seq2Seq(Seq2SeqConfig(8, 9, units=8))
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, units=8))
     model.compile("adam", "mse")
     tokenizers.save(run.tokenizer)
-    search = BeamSearch(3, max_length=7, length_penalty=0.5)
+    search = kl.BeamSearch(3, max_length=7, length_penalty=0.5)
     write_record(run.path, model, search, 20, SETTINGS)
     run.checkpoints.mkdir()
     model.save_weights(run.last_weights)
@@ -89,9 +85,9 @@ def test_the_record_says_who_wrote_it_and_what_goes_on(run, tmp_path):
         with pytest.raises(ValueError, match=message):
             check_settings(run.path, settings, ["epochs"])
     # Its preset may have been changed since.
-    check_config(run.path, Seq2SeqConfig(80, 90, units=8))
+    check_config(run.path, kl.Seq2SeqConfig(80, 90, units=8))
     with pytest.raises(ValueError, match="other options.*dropout: 0.2 there, 0.5"):
-        check_config(run.path, Seq2SeqConfig(8, 9, units=8, dropout=0.5))
+        check_config(run.path, kl.Seq2SeqConfig(8, 9, units=8, dropout=0.5))
     edit(run.record, settings={"sizes": [1, 2]})  # which were a tuple
     assert check_settings(run.path, {"sizes": (1, 2)}) is True
 
@@ -115,7 +111,7 @@ def test_refuses_a_model_that_cannot_be_reloaded(tmp_path):
         pass
 
     with pytest.raises(ValueError, match="Mine.*register_keras_serializable"):
-        write_record(tmp_path, Mine(), BeamSearch(), 5, {})
+        write_record(tmp_path, Mine(), kl.BeamSearch(), 5, {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,31 +169,31 @@ def edit(path, **changes):
 
 def test_loads_what_was_written(finished):
     run, model = finished
-    translator = load(run.path)
-    last = load(str(run.path), weights="last", search=GreedySearch(5))
+    translator = kl.load(run.path)
+    last = kl.load(str(run.path), weights="last", search=kl.GreedySearch(5))
     models = translator.model, model, last.model
     for a, b, c in zip(*(x.get_weights() for x in models), strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(c, b - 0.5, atol=1e-6)
     assert translator.model.config == model.config
-    assert translator.search == BeamSearch(3, max_length=7, length_penalty=0.5)
-    assert last.search == GreedySearch(5)
+    assert translator.search == kl.BeamSearch(3, max_length=7, length_penalty=0.5)
+    assert last.search == kl.GreedySearch(5)
     assert translator.max_source_length == 20
     assert translator.tokenizers.source.words == list("abcd")
 
 
 def test_new_weights_and_another_precision(finished, run):
     weights = finished[1].get_weights()
-    model = load(run.path, dtype="mixed_bfloat16").model
+    model = kl.load(run.path, dtype="mixed_bfloat16").model
     assert model.dtype_policy.name == "mixed_bfloat16"
     for one, other in zip(model.get_weights(), weights, strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="float33"):
-        load(run.path, dtype="float33")
+        kl.load(run.path, dtype="float33")
     with pytest.raises(ValueError, match="one of .'best', 'last'.*'newest'"):
-        load(run.path, "newest")
+        kl.load(run.path, "newest")
     run.best_weights.unlink()
-    new = load(run.path, weights=None).model.get_weights()
+    new = kl.load(run.path, weights=None).model.get_weights()
     assert new[0].shape == weights[0].shape and not np.array_equal(new[0], weights[0])
 
 
@@ -216,16 +212,16 @@ def test_names_the_missing_part(run, parts, message):
         path = getattr(run, part, run.path / part)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(FileNotFoundError, match=message):
-        load(run.path)
+        kl.load(run.path)
 
 
 def test_names_the_run_that_may_have_been_meant(run):
     with pytest.raises(FileNotFoundError, match=f"at .*cpy. Did you mean {run.path}?"):
-        load(run.path.with_name("cpy"))
+        kl.load(run.path.with_name("cpy"))
     with pytest.raises(FileNotFoundError, match="no run directory at .*nowhere. keras"):
-        load(str(run.path / "nowhere"))
+        kl.load(str(run.path / "nowhere"))
     with pytest.raises(TypeError, match="run_dir must be a path. Received: None"):
-        load(None)
+        kl.load(None)
 
 
 UNREADABLE = [
@@ -250,7 +246,7 @@ def test_refuses_a_record_that_it_cannot_read(run, changes, message):
     else:
         edit(run.record, **changes)
     with pytest.raises(ValueError, match=message):
-        load(run.path)
+        kl.load(run.path)
 
 
 OTHER_MODELS = [{"units": 12}, {"num_layers": 2}, {"tie_embeddings": "target"}]
@@ -259,10 +255,10 @@ OTHER_MODELS = [{"units": 12}, {"num_layers": 2}, {"tie_embeddings": "target"}]
 @pytest.mark.parametrize("changes", OTHER_MODELS)
 def test_refuses_weights_of_another_model(run, changes):
     """Of other shapes, more of them, or fewer."""
-    other = Seq2Seq(Seq2SeqConfig(8, 9, **{"units": 8, **changes}))
+    other = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, **{"units": 8, **changes}))
     other.save_weights(run.best_weights)
     with pytest.raises(ValueError, match="model.weights.h5 .*another model"):
-        load(run.path)
+        kl.load(run.path)
 
 
 @pytest.fixture
@@ -275,8 +271,8 @@ def project(tmp_path, monkeypatch):
 
 
 def record_run(run_dir, **settings):
-    model = Seq2Seq(Seq2SeqConfig(8, 9, units=4))
-    write_record(run_dir, model, BeamSearch(3), 20, settings)
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, units=4))
+    write_record(run_dir, model, kl.BeamSearch(3), 20, settings)
 
 
 def data_of(run_dir):

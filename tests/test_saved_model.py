@@ -18,8 +18,7 @@ from own_models import IDS, Transcriber, features
 from small_translator import SENTENCES, to_bytes, word_translator
 from tensorflow.core.protobuf import saved_model_pb2
 
-from keras_luong import export_saved_model
-from keras_luong.decoding import GreedySearch, RandomSampling, SequenceGenerator
+import keras_luong as kl
 from keras_luong.export import saved_model, warm_up
 from keras_luong.export.saved_model import METADATA
 from keras_luong.export.signatures import exported, signatures
@@ -60,7 +59,7 @@ def strings(array):
 
 def generator(model=None):
     """The smallest that there is to export."""
-    return SequenceGenerator(model or Transcriber(), SPEC, GreedySearch(3, **IDS))
+    return kl.SequenceGenerator(model or Transcriber(), SPEC, kl.GreedySearch(3, **IDS))
 
 
 def test_translations_lists_and_alignments_are_keras(pieces_said, ask, best):
@@ -239,7 +238,7 @@ def test_what_only_python_runs_is_refused(tmp_path):
 
     message = "serving_default' cannot be served: .* the operations .*PyFunc"
     with pytest.raises(ValueError, match=message):
-        export_saved_model(generator(Pythonic()), tmp_path)
+        kl.export_saved_model(generator(Pythonic()), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -249,9 +248,9 @@ def test_a_version_is_refused_or_replaced_and_keeps_its_weights(tmp_path):
     (tmp_path / "2").mkdir()
     (tmp_path / "2" / "old").touch()
     with pytest.raises(FileExistsError, match="2 exists; .*overwrite=True"):
-        export_saved_model(source, tmp_path, version=2)
+        kl.export_saved_model(source, tmp_path, version=2)
     assert os.listdir(tmp_path / "2") == ["old"]
-    path = export_saved_model(source, tmp_path, version=2, overwrite=True)
+    path = kl.export_saved_model(source, tmp_path, version=2, overwrite=True)
     assert "old" not in os.listdir(path) and os.listdir(tmp_path) == ["2"]
     assert not (path / WARMUP).exists()  # nobody asked for it
     before = source(features()).scores.numpy()
@@ -283,14 +282,14 @@ WRONG = [
 @pytest.mark.parametrize("change, error, message", WRONG)
 def test_wrong_arguments(change, error, message, pieces, tmp_path):
     with pytest.raises(error, match=message):
-        export_saved_model(**{"translator": pieces, "directory": tmp_path, **change})
+        kl.export_saved_model(**{"translator": pieces, "directory": tmp_path, **change})
     assert not list(tmp_path.iterdir())
 
 
 def test_without_its_package_it_says_what_to_install(pieces, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
     with pytest.raises(ModuleNotFoundError, match=r"keras_luong\[serving\]"):
-        export_saved_model(pieces, tmp_path, warmup=["a"])
+        kl.export_saved_model(pieces, tmp_path, warmup=["a"])
     assert not list(tmp_path.iterdir())
 
 
@@ -315,7 +314,7 @@ def test_they_are_written_where_serving_looks_and_answered(tmp_path, monkeypatch
 
     monkeypatch.setattr(saved_model, "replay_warmup", replayed)
     given = {"warmup": features(3), "max_batch_size": 3}
-    path = export_saved_model(source, tmp_path / "dogs", **given)
+    path = kl.export_saved_model(source, tmp_path / "dogs", **given)
     (answers,) = said  # before it was published
     found = answers["serving_default"]["ids"]
     np.testing.assert_array_equal(found, source(features()).ids)
@@ -337,7 +336,7 @@ def test_what_translates_otherwise_is_not_published(pieces):
         other = {"translation": tf.constant(["x"])}
         saved_model._compare(exported(pieces), other, [b"the red dog"])
     # But what is drawn is never the same.
-    drawn = exported(word_translator(RandomSampling()))
+    drawn = exported(word_translator(kl.RandomSampling()))
     saved_model._compare(drawn, other, [b"the red dog"])
 
 
@@ -369,7 +368,7 @@ def test_warm_up_asks_each_signature_for_one_row_and_for_two():
         warm_up("models/mine/1")
 
 
-SEARCHES = [(GreedySearch(5), 1), (RandomSampling(num_samples=3), 3)]
+SEARCHES = [(kl.GreedySearch(5), 1), (kl.RandomSampling(num_samples=3), 3)]
 
 
 @pytest.mark.slow

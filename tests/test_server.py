@@ -26,8 +26,7 @@ from processes import children, free_ports, wait_for
 from small_translator import word_translator
 from test_serving import assert_a_table, run
 
-from keras_luong import export_saved_model
-from keras_luong.decoding import BeamSearch
+import keras_luong as kl
 
 RayActorError = pytest.importorskip("ray.exceptions").RayActorError
 pytest.importorskip("ray.serve")
@@ -47,12 +46,12 @@ TEXTS = [" ".join(WORDS[i % 5 :] + WORDS[: i % 3]) for i in range(15)] + ["", "Ð
 
 @pytest.fixture(scope="module")
 def translator():
-    return word_translator(BeamSearch(2, max_length=6))
+    return word_translator(kl.BeamSearch(2, max_length=6))
 
 
 @pytest.fixture(scope="module")
 def version(translator, tmp_path_factory):
-    return export_saved_model(translator, tmp_path_factory.mktemp("models") / "dogs")
+    return kl.export_saved_model(translator, tmp_path_factory.mktemp("models") / "dogs")
 
 
 @pytest.fixture(scope="module")
@@ -460,7 +459,7 @@ def test_ports_that_are_in_use_are_refused(host, version, capsys):
 @slow
 def test_a_model_outside_of_ray(translator, tmp_path, monkeypatch):
     """Of which no more than four are asked at once."""
-    path = export_saved_model(translator, tmp_path / "dogs", max_batch_size=4)
+    path = kl.export_saved_model(translator, tmp_path / "dogs", max_batch_size=4)
     kind, answered = server_script.Model.func_or_class, []
     call = kind._call
 

@@ -17,11 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_translator import SENTENCES, word_translator
 
-from keras_luong import Translator, export_tflite
-from keras_luong.decoding import BeamSearch, RandomSampling, Shortlist
+import keras_luong as kl
 from keras_luong.export import tflite
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_luong.text.tokenizer_pair import WordTokenizer
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 edge = pytest.importorskip("keras_luong_edge")
@@ -155,7 +153,7 @@ LONGEST = [
 @pytest.mark.parametrize("search, longest", LONGEST)
 def test_outputs_of_a_known_length_are_as_long_as_a_hypothesis_can_be(search, longest):
     source = tf.zeros([1, 16], tf.int32)
-    assert tflite._longest(BeamSearch(2, **search), source) == longest
+    assert tflite._longest(kl.BeamSearch(2, **search), source) == longest
 
 
 def test_it_holds_builtin_operations_alone(pieces_tflite, capfd):
@@ -193,16 +191,16 @@ def test_of_a_source_no_more_is_read_than_there_is_room_for(length, most):
 def test_a_file_stays_until_the_new_one_is_whole(pieces, tmp_path, monkeypatch):
     monkeypatch.setattr(tflite, "_one_source", lambda *_: None)
     monkeypatch.setattr(tflite, "_converted", lambda _, kind: f"0000{kind}".encode())
-    path = export_tflite(pieces, tmp_path / "x.tflite", "int8")
+    path = kl.export_tflite(pieces, tmp_path / "x.tflite", "int8")
     with zipfile.ZipFile(path) as archive:
         size = archive.getinfo("keras_luong.json").file_size
     path.write_text("old")
     monkeypatch.setattr(tflite, "MOST_METADATA", size - 1)
     with pytest.raises(ValueError, match=rf"keras_luong\.json would have {size} bytes"):
-        export_tflite(pieces, path, "int8")
+        kl.export_tflite(pieces, path, "int8")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
     monkeypatch.setattr(tflite, "MOST_METADATA", size)
-    export_tflite(pieces, path, "int8")
+    kl.export_tflite(pieces, path, "int8")
     assert path.read_bytes()[:8] == b"0000int8"
 
 
@@ -240,11 +238,11 @@ def test_quantized_weights_take_a_half_or_a_quarter():
     np.testing.assert_allclose(said[1], exact, atol=0.5)
 
 
-class Characters(WordTokenizer):
+class Characters(kl.WordTokenizer):
     kind = "characters"
 
 
-LISTED = BeamSearch(shortlist=Shortlist([4], [[4]] * 40, vocab_size=40))
+LISTED = kl.BeamSearch(shortlist=kl.Shortlist([4], [[4]] * 40, vocab_size=40))
 
 
 WRONG = [
@@ -254,7 +252,7 @@ WRONG = [
     ({"metadata": [1]}, TypeError, r"metadata must be a dict or None.*\[1\]"),
     ({"quantize": "int4"}, ValueError, "quantize must be .*Received: 'int4'"),
     ({"source_length": 1}, ValueError, "source_length must be at least 2.*: 1"),
-    ({"search": RandomSampling()}, TypeError, "a GreedySearch .*: RandomSampling"),
+    ({"search": kl.RandomSampling()}, TypeError, "a GreedySearch .*: RandomSampling"),
     ({"search": LISTED}, TypeError, "cannot run a search with a shortlist"),
     ({"tokenizers": Characters(["a"])}, TypeError, "source tokenizer .*Characters"),
 ]
@@ -266,7 +264,7 @@ def test_what_cannot_be_is_refused(pieces, change, error, message, tmp_path):
     parts = {name: change.get(name, x) for name, x in parts.items()}
     change = {name: x for name, x in change.items() if name not in parts}
     arguments = {"path": tmp_path / "x.tflite"}
-    arguments["translator"] = Translator(pieces.model, **parts)
+    arguments["translator"] = kl.Translator(pieces.model, **parts)
     with pytest.raises(error, match=message):
-        export_tflite(**{**arguments, **change})
+        kl.export_tflite(**{**arguments, **change})
     assert not list(tmp_path.iterdir())
