@@ -289,13 +289,3 @@ def test_weights_on_a_full_disk(tmp_path):
         with disk_of(size):
             save_weights(model, out)
     assert out.read_bytes() == before and [*out.parent.iterdir()] == [out]
-
-
-@pytest.mark.slow
-def test_a_training_on_a_full_disk(data, tmp_path, capsys):
-    def full():
-        with disk_of(6000):
-            run("train", *train_words(data, tmp_path / "run"))
-
-    assert f"{tmp_path / 'run'}" in (text := said(capsys, full))
-    assert "cannot be written: File too large." in text

@@ -1,10 +1,8 @@
-"""Scores of texts, systems and lengths; sacrebleu's bootstrap; pictures of them."""
+"""Scores of texts, systems and lengths; sacrebleu's bootstrap."""
 
-import importlib
 import json
 import math
 import random
-from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -226,32 +224,3 @@ def test_refuses():
     ):
         with pytest.raises(ValueError, match=message):
             call(*arguments)
-
-
-# The pictures of the benchmark that compares the attentions of the paper.
-
-
-@pytest.fixture
-def curves(monkeypatch):
-    pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
-    return importlib.import_module("curves")
-
-
-@pytest.mark.parametrize("systems", [1, 6])
-def test_lengths_of_few_sentences_are_marked(curves, systems):
-    groups = {"10": 40.0, "inf": 9.0, "20": 35.0}
-    counts = {"10": 300, "20": 30, "inf": 29}
-    scores = {str(i): groups for i in range(systems)}
-    figure = curves.bleu_by_length_figure(scores, counts)
-    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
-    assert labels == ["10\n(300)", "20\n(30)", "longer\n(29)"]
-    for axes in figure.axes:
-        points = [line.get_xydata().tolist() for line in axes.lines]
-        assert [[0, 40], [2, 9], [1, 35]] in points
-        [shade] = axes.patches
-        assert (shade.get_x(), shade.get_width()) == (1.5, 1)
-    said = figure.get_supxlabel() or figure.axes[0].get_xlabel()
-    assert said == "source words, at most (sentences); shaded: fewer than 30 sentences"
-    with pytest.raises(ValueError, match="a system to draw"):
-        curves.bleu_by_length_figure({})
