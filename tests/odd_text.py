@@ -43,9 +43,8 @@ def odd_translator():
     """Pieces in, odd words out."""
     # Every letter is a piece, so that a text that is read otherwise is another text.
     corpus = [x for row in ROWS.values() for x in row.lines or [] if len(x) < 1000]
-    source = kl.SentencePieceTokenizer.train(
-        corpus, vocab_size=120, character_coverage=1.0
-    )
+    options = {"vocab_size": 120, "character_coverage": 1.0}
+    source = kl.SentencePieceTokenizer.train(corpus, **options)
     pair = kl.TokenizerPair(source, kl.WordTokenizer(TARGET))
     sizes = source.vocab_size, pair.target.vocab_size
     keras.utils.set_random_seed(1)
@@ -70,9 +69,8 @@ class Runtimes:
         # Commands make other searches of it, whose traces are what takes long.
         kept = {1: self.keras, 2: self.keras.with_search(n_best=2)}
         self.two = kept[2]
-        monkeypatch.setattr(
-            self.keras, "with_search", lambda n_best, **others: kept[n_best]
-        )
+        searched = lambda n_best, **others: kept[n_best]  # noqa: E731
+        monkeypatch.setattr(self.keras, "with_search", searched)
 
     def serve(self, text):
         """What the SavedModel says, as Serving would."""

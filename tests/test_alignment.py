@@ -126,9 +126,8 @@ def test_pharaoh_files(one_based, tmp_path):
 
 
 WA = "1 1 1 S\n3 1 2 S\n3 2 1 S\n3 3 3 P\n"
-ODD_WA = (
-    "\ufeff0002 1 2 P 0.25\r\n2 3 4 0.5\r\n\r\n0001 0 1 S\n0001 2 2\n2 1 2 S 1e-3\n"
-)
+ODD_WA = "\ufeff0002 1 2 P 0.25\r\n2 3 4 0.5\r\n\r\n0001 0 1 S\n0001 2 2\n"
+ODD_WA += "2 1 2 S 1e-3\n"
 READ = [{(1, 1)}, {(2, 3), (0, 1)}]
 
 

@@ -142,9 +142,8 @@ def test_a_row_without_any_position_gets_zeros(name):
     pairs[0, 1] = False
     nothing = np.array([[True] * 5, [False] * 5])
     options = {"value_mask": nothing, "attention_mask": pairs}
-    context, weights, logits = map(
-        np.asarray, attention(QUERY, VALUE, **options, **ALL)
-    )
+    found = attention(QUERY, VALUE, **options, **ALL)
+    context, weights, logits = map(np.asarray, found)
     for x in (context, weights):
         assert not x[1].any() and not x[0, 1].any() and x[0, 0].any()
     assert (logits[1] < -1e38).all()
@@ -176,9 +175,8 @@ def test_k7_masks_of_pairs_are_spread_and_anded_with_a_causal_one(name):
     expected = attention(QUERY, VALUE, attention_mask=causal, **options)
     same(attention(QUERY, VALUE, use_causal_mask=True, **options), expected)
     # By the positions that are given.
-    late = attention(
-        QUERY, VALUE, positions=np.array([[2, 0, 1]]), use_causal_mask=True, **options
-    )
+    order = {"positions": np.array([[2, 0, 1]]), "use_causal_mask": True}
+    late = attention(QUERY, VALUE, **order, **options)
     assert not np.asarray(late[1])[:, ~causal[[2, 0, 1]]].any()
 
 
@@ -216,10 +214,8 @@ def test_implicit_masks_count_in_either_form(form, count):
 
 @pytest.mark.parametrize("form", ["explicit", "implicit", "list", "mask"])
 def test_the_context_has_the_querys_mask(form):
-    query, attention = (
-        keras.layers.Masking()(QUERY * QUERY_MASK[:, :, None]),
-        built("global"),
-    )
+    query = keras.layers.Masking()(QUERY * QUERY_MASK[:, :, None])
+    attention = built("global")
     arguments, masks = {
         "explicit": ((QUERY, VALUE), {"query_mask": QUERY_MASK}),
         "implicit": ((query, VALUE), {}),
@@ -276,9 +272,8 @@ def test_sources_of_two_axes(name):
             attention(QUERY, image)
         return
     words, pairs = RNG.random((2, 2, 3)) > 0.3, RNG.random((3, 2, 3)) > 0.3
-    context, *maps = attention(
-        QUERY, image, value_mask=words, attention_mask=pairs, **ALL
-    )
+    masks = {"value_mask": words, "attention_mask": pairs}
+    context, *maps = attention(QUERY, image, **masks, **ALL)
     flat, masks = image.reshape(2, 6, 4), (words.reshape(2, 6), pairs.reshape(3, 6))
     options = {"value_mask": masks[0], "attention_mask": masks[1], **ALL}
     expected, *expected_maps = attention(QUERY, flat, **options)

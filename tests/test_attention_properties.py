@@ -107,9 +107,8 @@ def test_equals_the_reference(
         pairs = pairs & np.tri(queries, positions, dtype=bool)
     there = flat("query_mask", 2, queries)
     flat_value, flat_key = (x.reshape(2, positions, -1) for x in (value, key))
-    wanted, expected = reference.attend(
-        layer, query, flat_value, flat_key, words, pairs, there
-    )
+    arrays = query, flat_value, flat_key, words, pairs, there
+    wanted, expected = reference.attend(layer, *arrays)
     expected = expected.mean(1)
     assert tuple(weights.shape) == (2, queries, *axes)
     weights = np.reshape(weights, expected.shape)
@@ -187,9 +186,8 @@ def test_equals_keras(score, sizes, with_key, masked, causal, seed):
         theirs = keras.layers.Attention()
         if score == "concat":
             theirs = keras.layers.AdditiveAttention(use_scale=True)
-        expected, expected_weights = theirs(
-            inputs, mask=list(masks.values()) or None, **options
-        )
+        options["mask"] = list(masks.values()) or None
+        expected, expected_weights = theirs(inputs, **options)
     ours.build([x.shape for x in inputs])
     kernels, weights = ours.weights, theirs.get_weights()
     if score == "concat":

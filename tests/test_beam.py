@@ -405,9 +405,7 @@ def assert_best(found, expected):
     impossible=st.sampled_from([0.0, 0.5, 0.999]),
     banned=st.integers(0, 3),
 )
-def test_the_best_extensions_are_those_of_sorting(
-    seed, width, extra, values, impossible, banned
-):
+def test_the_best_are_those_of_sorting(seed, width, extra, values, impossible, banned):
     random = np.random.default_rng(seed)
     shape = 2, width, LONG * (1 + banned) * GROUP + extra
     logits = random.integers(values, size=shape).astype("float32")  # few values: ties

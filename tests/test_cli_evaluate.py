@@ -354,9 +354,7 @@ TUNED = [
 @pytest.mark.parametrize(
     "figures, best, told", TUNED, ids=["better", "the narrower beam", "not better"]
 )
-def test_it_is_replaced_only_by_a_better_one(
-    figures, best, told, tmp_path, monkeypatch, capsys
-):
+def test_a_better_one_alone(figures, best, told, tmp_path, monkeypatch, capsys):
     write_corpus(tmp_path, train=9, val=4)
     settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
     translator = word_translator(kl.BeamSearch(2, n_best=2, length_penalty=0.4))

@@ -140,9 +140,8 @@ def test_it_goes_on_where_it_stopped_and_gives_the_last_word_alone(name, words):
     decoder, cell, memory, mask = decoder_of(name)
     whole, weights, *ends = decoder(INPUTS, memory, mask, mask=words, **ALL)
     halves = [None] * 2 if words is None else (words[:, :1], words[:, 1:])
-    first, *states = decoder(
-        INPUTS[:, :1], memory, mask, mask=halves[0], return_state=True
-    )
+    given = {"mask": halves[0], "return_state": True}
+    first, *states = decoder(INPUTS[:, :1], memory, mask, **given)
     given = {"mask": halves[1], "initial_state": states, **ALL}
     rest, _, *finals = decoder(INPUTS[:, 1:], memory, mask, **given)
     same([np.concatenate([first, rest], 1), *finals], [whole, *ends])
@@ -184,9 +183,8 @@ def test_training_computes_what_inference_does(name, way):
 
     options = {"jit_compile": way == "xla", "autograph": False}
     if way == "any length":
-        options["input_signature"] = [
-            tf.TensorSpec([None, None, *x.shape[2:]], x.dtype) for x in given
-        ]
+        shapes = [([None, None, *x.shape[2:]], x.dtype) for x in given]
+        options["input_signature"] = [tf.TensorSpec(*x) for x in shapes]
     expected = compute(*given, training=False)
     found = tf.function(compute, **options)(*given)
     same(found, expected, atol=2e-5, rtol=1e-4)
@@ -317,10 +315,8 @@ def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
     np.testing.assert_array_equal(states[-1], [[STEPS], [2]])
 
 
-EMPTY = [
-    (True, False),
-    *(pytest.param(x, True, marks=pytest.mark.slow) for x in (True, False)),
-]
+SLOWLY = [pytest.param(x, True, marks=pytest.mark.slow) for x in (True, False)]
+EMPTY = [(True, False), *SLOWLY]
 
 
 @pytest.mark.tensorflow

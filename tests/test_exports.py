@@ -210,9 +210,8 @@ def exported(request, tmp_path_factory):
     return generator, inputs, path, kl.export_tflite(generator, folder / "x.tflite")
 
 
-every_case = pytest.mark.parametrize(
-    "exported", slow_but(CASES, "features"), indirect=True
-)
+FAST = slow_but(CASES, "features")
+every_case = pytest.mark.parametrize("exported", FAST, indirect=True)
 
 
 @every_case

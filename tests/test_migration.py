@@ -142,10 +142,8 @@ QUICK = {"bahdanau_monotonic_normed": wrapped, "mixed_stack": wrapped}
 QUICK |= {"bidirectional": own_cell}
 
 
-MARKED = [
-    pytest.param(*way, marks=[pytest.mark.slow] * (way not in QUICK.items()))
-    for way in WAYS
-]
+MARKED = [(*way, [pytest.mark.slow] * (way not in QUICK.items())) for way in WAYS]
+MARKED = [pytest.param(*way, marks=marks) for *way, marks in MARKED]
 
 
 @pytest.mark.parametrize("name, make_cell", MARKED)

@@ -246,9 +246,8 @@ HARD = [
 
 @pytest.mark.parametrize("p, previous, expected", HARD)
 def test_hard_by_hand(p, previous, expected):
-    result = monotonic_weights(
-        ops.array(p, "float32"), ops.array(previous, "float32"), "hard"
-    )
+    arrays = ops.array(p, "float32"), ops.array(previous, "float32")
+    result = monotonic_weights(*arrays, "hard")
     np.testing.assert_array_equal(result, expected)
 
 

@@ -153,9 +153,8 @@ def loud(seed):
 
 
 def network(units=H, glimpse=None, dtype=None, **options):
-    cell = kl.InputFeedingDecoderCell(
-        units, glimpse, dtype=dtype, kernel_initializer=loud(1)
-    )
+    of_cell = {"dtype": dtype, "kernel_initializer": loud(1)}
+    cell = kl.InputFeedingDecoderCell(units, glimpse, **of_cell)
     attention = kl.LuongAttention("concat", kernel_initializer=loud(2), dtype=dtype)
     return kl.PointerNetwork(cell, attention, dtype=dtype, **options)
 
@@ -170,9 +169,8 @@ class Pointer(keras.Model):
 
     def call(self, inputs):
         memory, *state = self.encoder(inputs["source"])
-        return self.pointer(
-            inputs["target"], memory, inputs=inputs["source"], initial_state=state
-        )
+        options = {"inputs": inputs["source"], "initial_state": state}
+        return self.pointer(inputs["target"], memory, **options)
 
     def encode(self, source):
         memory, *state = self.encoder(source)
@@ -204,9 +202,8 @@ def test_equation_3():
     d = np.asarray(decoder(read, MEMORY, memory_mask=MASK, initial_state=STATE))
     e = np.concatenate([end, MEMORY], 1)
     score = layer.attention.score
-    W_1, W_2, v = (
-        np.asarray(x) for x in (score.value_kernel, score.query_kernel, score.scale)
-    )
+    weights = score.value_kernel, score.query_kernel, score.scale
+    W_1, W_2, v = map(np.asarray, weights)
     expected = np.tanh((e @ W_1)[:, None] + (d @ W_2)[:, :, None]) @ v
     there = np.concatenate([np.ones((3, 1), bool), MASK], 1)[:, None].repeat(STEPS, 1)
     np.testing.assert_allclose(found[there], expected[there], atol=1e-5)
@@ -230,9 +227,8 @@ def test_steps_are_the_whole_sequence(glimpse, own_inputs):
         np.testing.assert_allclose(logits[there], whole[:, t][there], atol=1e-5)
         np.testing.assert_allclose(weights[:, 0], softmax(logits)[:, 1:], atol=1e-5)
     if not own_inputs:  # a sentence alone, which knows no padding
-        alone = layer(
-            TARGETS[1:2], MEMORY[1:2, :3], initial_state=[x[1:2] for x in STATE]
-        )
+        state = [x[1:2] for x in STATE]
+        alone = layer(TARGETS[1:2], MEMORY[1:2, :3], initial_state=state)
         np.testing.assert_allclose(whole[1:2, :, :4], alone, atol=1e-5)
 
 

@@ -49,9 +49,8 @@ def problem(seed=0):
     def run(scan, mask=None):
         states = [tf.convert_to_tensor(start), tf.zeros([BATCH, 1], tf.int32)]
         constants = {"memory": tf.convert_to_tensor(memory)}
-        (y, z), (h, position) = scan(
-            step, tf.convert_to_tensor(inputs), states, constants, mask
-        )
+        x = tf.convert_to_tensor(inputs)
+        (y, z), (h, position) = scan(step, x, states, constants, mask)
         return y, z, h, position
 
     return run, variables
@@ -345,9 +344,8 @@ def test_random_numbers_are_never_drawn_again():
             drawn = loss()
         return drawn, tape.gradient(drawn, x)
 
-    inside, outside = (
-        tf.function(x, autograph=False) for x in (lambda: gradients(loss), loss)
-    )
+    both = (lambda: gradients(loss)), loss
+    inside, outside = (tf.function(x, autograph=False) for x in both)
     for drawn, gradient in (inside(), gradients(outside)):
         np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
 
@@ -478,9 +476,8 @@ RUNS = [lambda function: function(), pytest.param(in_a_graph, marks=pytest.mark.
 @pytest.mark.parametrize("run", RUNS)
 def test_l2_a_penalty_on_the_fused_output_layer(run, power):
     rng = np.random.default_rng(0)
-    x, kernel = (
-        tf.Variable(rng.normal(size=n), dtype="float32") for n in ((6, 3), (3, 7))
-    )
+    sizes = (6, 3), (3, 7)
+    x, kernel = (tf.Variable(rng.normal(size=n), dtype="float32") for n in sizes)
     labels, weights = tf.constant(rng.integers(0, 7, 6), tf.int32), rng.random(6)
 
     def fused():
