@@ -14,26 +14,12 @@ import pytest
 
 from keras_luong.text import PhraseCorpus, faults, misalignment
 from keras_luong.text.cleaning import REASONS, clean, mend
-from keras_luong.text.faults import (
-    FAULTS,
-    FaultCount,
-    FaultCounter,
-    FaultFinder,
-    fault_notes,
-    learn_faults,
-)
 from keras_luong.text.hashes import Sample
-from keras_luong.text.misalignment import (
-    compare_scores,
-    halves_of,
-    learn_alignment,
-    learn_table,
-)
 from keras_luong.text.words import is_unspaced
 
 SHARED = Path(__file__).parents[1] / "../shared/data"
 #: Knows no lengths and no alignment.
-FINDER = FaultFinder(("en", "de"), scale=1.0, ratio=np.log(1.65), alignment=None)
+FINDER = faults.FaultFinder(("en", "de"), scale=1.0, ratio=np.log(1.65), alignment=None)
 
 #: Fault → lines that have it, and lines that are right.
 LINES = {
@@ -121,8 +107,8 @@ def test_languages_of_single_lines():
 def test_only_what_is_asked_for_and_nothing_of_nothing():
     assert [*FINDER.find(["a"], ["b"], ["copy", "empty"])] == ["empty", "copy"]
     found = FINDER.find([], [])
-    assert [*found] == [*FAULTS] and all(x.shape == (0,) for x in found.values())
-    assert learn_faults([], [], "en", "de").alignment is None
+    assert [*found] == [*faults.FAULTS] and all(x.shape == (0,) for x in found.values())
+    assert faults.learn_faults([], [], "en", "de").alignment is None
 
 
 @functools.cache
@@ -156,7 +142,7 @@ def in_hanzi(lines):
 def test_the_share_of_misaligned_pairs(language, share):
     sources, targets = phrases()
     targets, is_wrong = misalign(language(targets), share)
-    alignment = learn_alignment(sources, targets)
+    alignment = misalignment.learn_alignment(sources, targets)
     assert abs(alignment.share - share) < 0.025
     if 0 < share < 0.2:
         found = alignment.misaligned(sources, targets)
@@ -168,11 +154,11 @@ def test_the_share_of_misaligned_pairs(language, share):
 def test_nothing_is_said_of_too_few_pairs():
     """Nor of pairs that only repeat each other, and of short ones."""
     sources, targets = phrases()
-    assert learn_alignment(sources[:499], targets[:499]) is None
-    assert learn_alignment(sources[:400] * 9, targets[:400] * 9) is None
+    assert misalignment.learn_alignment(sources[:499], targets[:499]) is None
+    assert misalignment.learn_alignment(sources[:400] * 9, targets[:400] * 9) is None
     short = [" ".join(line.split()[:3]) for line in sources]
-    assert learn_alignment(short, targets) is None
-    alignment = learn_alignment(sources, targets)
+    assert misalignment.learn_alignment(short, targets) is None
+    alignment = misalignment.learn_alignment(sources, targets)
     scores = alignment.scores(["the dog saw", sources[0]], [targets[0]] * 2)
     assert np.isnan(scores).tolist() == [True, False]
     assert not alignment.misaligned(["the dog saw"], [targets[0]]).any()
@@ -181,7 +167,7 @@ def test_nothing_is_said_of_too_few_pairs():
 def test_one_round_of_model_1(monkeypatch):
     """By hand: of two pairs, "a b" = "x y" and "a" = "x"."""
     monkeypatch.setattr(misalignment, "_ROUNDS", 1)
-    table = learn_table(["a b", "a"], ["x y", "x"])
+    table = misalignment.learn_table(["a b", "a"], ["x y", "x"])
     # Expected: a-x 1 / 2.2 + 1 / 1.1, others 1 / 2.2; a is 2/3 of the words, b 1/3.
     assert {*table.source} == {"a", "b"} and {*table.target} == {"x", "y"}
     places = [(table.source[x], table.target[y]) for x, y in ("ax", "ay", "bx", "by")]
@@ -192,17 +178,22 @@ def test_one_round_of_model_1(monkeypatch):
 def test_scores_by_hand():
     """A tenth of the pairs scores like what is mixed up, and the others more."""
     mixed = np.linspace(-100, 100, 1001)
-    share, least = compare_scores(np.sort([*mixed[::10], *range(300, 1200)]), mixed)
+    share, least = misalignment.compare_scores(
+        np.sort([*mixed[::10], *range(300, 1200)]), mixed
+    )
     assert share == pytest.approx(0.1, abs=0.005) and least > 80
-    share, least = compare_scores(np.arange(300.0, 1300), mixed)
+    share, least = misalignment.compare_scores(np.arange(300.0, 1300), mixed)
     assert (share, least) == (0, -np.inf)
 
 
 def test_halves_depend_on_the_text_alone():
     lines = [str(number) for number in range(1000)]
-    halves = halves_of(lines, lines)
+    halves = misalignment.halves_of(lines, lines)
     assert 400 < halves.sum() < 600
-    assert halves_of(lines[::-1], lines[::-1]).tolist() == halves[::-1].tolist()
+    assert (
+        misalignment.halves_of(lines[::-1], lines[::-1]).tolist()
+        == halves[::-1].tolist()
+    )
 
 
 def test_letters_without_spaces_are_words():
@@ -226,7 +217,7 @@ def real(folder, number=3000):
 
 def counts_of(blocks, languages=("en", "de")):
     """What is wrong, as it is counted block by block; all pairs are judged."""
-    counter, sides = FaultCounter(*languages), ([], [])
+    counter, sides = faults.FaultCounter(*languages), ([], [])
     for block in blocks:
         counter.read(*block)
         for side, some in zip(sides, block, strict=True):
@@ -240,9 +231,9 @@ def test_real_text(folder):
     sources, targets = real(folder)
     blocks = [(sources, targets)]
     counts = counts_of(blocks)
-    assert list(fault_notes(counts)) == []
+    assert list(faults.fault_notes(counts)) == []
     targets, _ = misalign(targets, 0.1)
-    assert abs(learn_alignment(sources, targets).share - 0.1) < 0.025
+    assert abs(misalignment.learn_alignment(sources, targets).share - 0.1) < 0.025
 
 
 #: Fault → what it makes of a pair.
@@ -283,27 +274,30 @@ def test_counts_of_noisy_text():
         if name not in ("control", "language", "length"):  # which others have too
             assert pairs == 40
         assert 40 <= pairs < 100 and of == 1500 and line <= place
-    assert counts["empty"] == FaultCount(40, 1500, 1)
+    assert counts["empty"] == faults.FaultCount(40, 1500, 1)
     assert abs(counts["misaligned"].pairs - 200) < 40
     assert counts["misaligned"].line > 320
-    notes = list(fault_notes(counts))  # the worst first
-    assert len(notes) == len(FAULTS)
+    notes = list(faults.fault_notes(counts))  # the worst first
+    assert len(notes) == len(faults.FAULTS)
     said = "40 of 1,500 pairs (2.7%) have an empty side, as line 1: training"
     assert said in "\n".join(notes)
-    shares = [counts[x].share / FAULTS[x].share for x in FAULTS]
-    worst, text = FAULTS[[*FAULTS][np.argmax(shares)]], notes[0]
+    shares = [counts[x].share / faults.FAULTS[x].share for x in faults.FAULTS]
+    worst, text = faults.FAULTS[[*faults.FAULTS][np.argmax(shares)]], notes[0]
     assert worst.text in text and worst.advice in text
     about = [x for x in notes if re.match(r"about \d+ of 1,500 pairs", x)]
     assert len(about) == 1 and "seem misaligned" in about[0]
-    few = {"empty": FaultCount(1, 10_000, 3)}
-    assert not [*fault_notes(few)] and len([*fault_notes(few, all_of_them=True)]) == 1
+    few = {"empty": faults.FaultCount(1, 10_000, 3)}
+    assert (
+        not [*faults.fault_notes(few)]
+        and len([*faults.fault_notes(few, all_of_them=True)]) == 1
+    )
 
 
 def test_clean_text_is_left_as_it_is():
     sources, targets = (side[:800] for side in phrases())
     counts = counts_of(blocks_of(sources, targets))
-    assert list(fault_notes(counts)) == []
-    finder = learn_faults(sources, targets, "en", "de")
+    assert list(faults.fault_notes(counts)) == []
+    finder = faults.learn_faults(sources, targets, "en", "de")
     blocks = clean(blocks_of(sources, targets), finder)
     kept = [x for block in blocks for x in block.sources]
     assert len(kept) > 795
@@ -311,7 +305,7 @@ def test_clean_text_is_left_as_it_is():
 
 def test_clean_drops_what_is_wrong():
     sources, targets, kinds = noisy()
-    finder = learn_faults(sources, targets, "en", "de")
+    finder = faults.learn_faults(sources, targets, "en", "de")
     blocks = list(clean(blocks_of(sources, targets), finder))
     begins = range(0, 1500, 700)
     rows = np.concatenate([x.rows + n for x, n in zip(blocks, begins, strict=True)])

@@ -339,12 +339,8 @@ def test_s1_a_header_without_an_end_is_cut_off(server):
     assert max(seconds) < SOON
 
 
-SLOW_ONES = [
-    ("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"),
-    ("rest", BEGIN),
-    ("rest", b""),
-    ("grpc", b"PRI * HTT"),
-]
+SLOW_ONES = [("rest", b""), ("rest", BEGIN), ("grpc", b"PRI * HTT")]
+SLOW_ONES.append(("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"))
 
 
 @slow

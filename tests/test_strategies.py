@@ -12,12 +12,6 @@ import keras_luong as kl
 from keras_luong.training import batch_size, strategies
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.optimizers import make_optimizer
-from keras_luong.training.strategies import (
-    Mirrored,
-    make_strategy,
-    together,
-    worker_index,
-)
 
 # Trains a small model on batches of uneven lengths, prints weights and logs.
 TRAIN = """
@@ -101,7 +95,7 @@ def test_two_replicas_train_like_one():
 
 
 def test_what_keras_reduces_before_training_is_a_replicas():
-    strategy, rows = Mirrored(["CPU:0"]), tf.constant([[1, 2]])
+    strategy, rows = strategies.Mirrored(["CPU:0"]), tf.constant([[1, 2]])
     nest = strategy.reduce("SUM", ({"x": rows}, tf.constant(3)), axis=None)
     np.testing.assert_array_equal(nest[0]["x"], rows)
     assert int(nest[1]) == 3
@@ -113,9 +107,9 @@ def test_default_without_gpus():
     if len(tf.config.list_logical_devices("GPU")) > 1:
         pytest.skip("this machine has several GPUs")
     for name in ("auto", "one"):
-        assert make_strategy(name) is tf.distribute.get_strategy()
+        assert strategies.make_strategy(name) is tf.distribute.get_strategy()
     with pytest.raises(ValueError, match="mirrored.*'tpu'"):
-        make_strategy("tpu")
+        strategies.make_strategy("tpu")
 
 
 def machine(task_type, task_id, **cluster):
@@ -131,10 +125,10 @@ ONE_OF_TWO = machine("worker", 0, worker=["one:1", "other:1"])
 
 def test_machines_have_numbers_and_a_chief_is_the_first():
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
-    assert worker_index(machine("chief", 0, **cluster)) == 0
-    assert worker_index(machine("worker", 1, **cluster)) == 2
-    assert worker_index(machine("worker", 1, worker=["a:1", "b:1"])) == 1
-    assert worker_index(make_strategy("one")) == 0
+    assert strategies.worker_index(machine("chief", 0, **cluster)) == 0
+    assert strategies.worker_index(machine("worker", 1, **cluster)) == 2
+    assert strategies.worker_index(machine("worker", 1, worker=["a:1", "b:1"])) == 1
+    assert strategies.worker_index(strategies.make_strategy("one")) == 0
 
 
 LOST = [
@@ -146,7 +140,7 @@ LOST = [
 
 @pytest.mark.parametrize("error, who", LOST)
 def test_a_lost_machine_is_told(error, who):
-    with pytest.raises(RuntimeError) as raised, together(ONE_OF_TWO):
+    with pytest.raises(RuntimeError) as raised, strategies.together(ONE_OF_TWO):
         raise tf.errors.UnavailableError(None, None, error)
     assert who in str(raised.value) and "Start the same command" in str(raised.value)
 
@@ -154,17 +148,20 @@ def test_a_lost_machine_is_told(error, who):
 def test_none_leaves_before_all_are_done(monkeypatch):
     order = []
     monkeypatch.setattr(strategies, "gather_rows", lambda *_: order.append("all"))
-    with together(ONE_OF_TWO):
+    with strategies.together(ONE_OF_TWO):
         order.append("this one")
     assert order == ["this one", "all"]
-    with pytest.raises(ValueError), together(ONE_OF_TWO):
+    with pytest.raises(ValueError), strategies.together(ONE_OF_TWO):
         raise ValueError
     assert order == ["this one", "all"]  # one that fails does not wait
 
 
 def test_one_machine_has_nobody_to_lose():
     error = tf.errors.UnavailableError(None, None, "")
-    with pytest.raises(tf.errors.UnavailableError), together(make_strategy("one")):
+    with (
+        pytest.raises(tf.errors.UnavailableError),
+        strategies.together(strategies.make_strategy("one")),
+    ):
         raise error
 
 
