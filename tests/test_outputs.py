@@ -43,9 +43,8 @@ def check_steps(model):
 
 
 COPYING = {
-    "plain": {},
+    **{"plain": {}, "a bias": {"output_bias": True}},
     "all tied": {"tie_embeddings": "all"},
-    "a bias": {"output_bias": True},
     "as See et al.": {"coverage": True, "coverage_loss": 1.0, "score_mode": "concat"},
     "local-p": {"attention": "local-p", "window": 2},
     "monotonic": {"attention": "monotonic"},
