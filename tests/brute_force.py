@@ -1,7 +1,5 @@
 """Models that are looked up, and in plain Python all that a search may find by them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from random import Random
@@ -329,16 +327,9 @@ def random_search(seed, wide):
         longest = 2 if wide else 3
         rows = [tuple(phrase(longest) for _ in range(pick(range(4)))) for _ in SOURCES]
         texts = pick([None, *SPELLED]) if wide else None
-    search = BeamSearch(
-        width,
-        number,
-        length_penalty=length,
-        coverage_penalty=coverage or 0.0,
-        forbidden=forbidden,
-        compact=pick([True, False]),
-        **few,
-        **given,
-    )
+    options = {"length_penalty": length, "coverage_penalty": coverage or 0.0}
+    options |= {"forbidden": forbidden, "compact": pick([True, False])}
+    search = BeamSearch(width, number, **options, **few, **given)
     model = TableModel(seed, vocabulary, dtype=pick(["float32", "float16"]))
 
     def best(row):
@@ -351,9 +342,8 @@ def random_search(seed, wide):
             limit = max(limit, len(prefixes[row]) + 1)
         least = max(given["min_length"], math.ceil(given["min_length_ratio"] * size))
         rules = Rules(limit, length, coverage, least, given["no_repeat_ngram"])
-        rules = rules._replace(
-            forbidden=forbidden, prefix=prefixes[row], phrases=rows[row], texts=texts
-        )
+        more = {"phrases": rows[row], "texts": texts}
+        rules = rules._replace(forbidden=forbidden, prefix=prefixes[row], **more)
         first = few["early_stopping"] == "first"
         return rules.best(model, source, width, number, first)
 
@@ -369,9 +359,8 @@ def assert_same(hypotheses, row, expected, model, source):
     assert kinds == ["int32", "int32", *["float32"] * 4]
     assert hypotheses.ids.shape[2] == max(1, hypotheses.lengths.numpy().max())
     for n in range(hypotheses.ids.shape[1]):
-        ids, length, score, log_prob, weights, said = (
-            x[row, n].numpy() for x in hypotheses
-        )
+        arrays = (x[row, n].numpy() for x in hypotheses)
+        ids, length, score, log_prob, weights, said = arrays
         assert (ids[length:] == PAD_ID).all() and (said[length:] == 0).all()
         assert (weights[length:] == 0).all()
         if n >= len(expected):

@@ -66,11 +66,8 @@ class Budget:
         report = yield
         seconds = item.stash.get(TIMES, {}).get(report.when, 0.0)
         slow = item.get_closest_marker("slow") is not None
-        if (
-            report.passed
-            and not slow
-            and seconds > LEEWAY * BUDGET * _slowness(seconds)
-        ):
+        most = LEEWAY * BUDGET
+        if report.passed and not slow and seconds > most * _slowness(seconds):
             report.outcome = "failed"
             report.longrepr = (
                 f"{item.nodeid}: its {report.when} took {seconds:.1f} s. A case has "

@@ -1,14 +1,10 @@
 """A translator that says each word of its source in the other language."""
 
-from __future__ import annotations
-
 import functools
 
 import tensorflow as tf
 
-from keras_luong import Translator
-from keras_luong.decoding import BeamSearch
-from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
+import keras_luong as kl
 
 SOURCE_WORDS = ["one", "two", "three", "four"]
 TARGET_WORDS = ["eins", "zwei", "drei", "vier"]
@@ -32,8 +28,8 @@ class CopyModel(tf.Module):
 
 @functools.cache  # a trace takes longer than the tests
 def make(search=None, **arguments):
-    pair = TokenizerPair(WordTokenizer(SOURCE_WORDS), WordTokenizer(TARGET_WORDS))
-    return Translator(CopyModel(), pair, search or BeamSearch(3), **arguments)
+    pair = kl.TokenizerPair(*map(kl.WordTokenizer, (SOURCE_WORDS, TARGET_WORDS)))
+    return kl.Translator(CopyModel(), pair, search or kl.BeamSearch(3), **arguments)
 
 
 def texts_of(translations):

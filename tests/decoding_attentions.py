@@ -1,7 +1,5 @@
 """Attentions and decoder cells of every kind, and what they are called with."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 
@@ -104,9 +102,6 @@ CELLS = {
     **{name: lambda make=make: fed(make()) for name, make in ATTENTIONS.items()},
     "cumulative": lambda: fed(kl.LocationAwareAttention(filters=2, cumulative=True)),
     **{mode: lambda mode=mode: fed(mode) for mode in SCORES if mode != "general"},
-    **{
-        f"{mode}, not fed": lambda mode=mode: not_fed(mode)
-        for mode in ("dot", "concat", "location")
-    },
+    **{f"{x}, not fed": lambda x=x: not_fed(x) for x in ("dot", "concat", "location")},
 }
 del CELLS["global"]  # as "lstm"

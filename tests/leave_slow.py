@@ -5,7 +5,5 @@ import pytest
 
 def slow_but(names, *kept):
     """Cases for `parametrize`, by name: all but `kept` are slow."""
-    return [
-        pytest.param(name, id=name, marks=[pytest.mark.slow] * (name not in kept))
-        for name in names
-    ]
+    mark = pytest.mark.slow
+    return [pytest.param(x, id=x, marks=[mark] * (x not in kept)) for x in names]

@@ -13,8 +13,6 @@ no difference; those are not counted.
 A mutant is killed if a test fails, or takes four times as long as all of them do.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import concurrent.futures
@@ -86,11 +84,8 @@ def main() -> None:
         # 2. With each of the changes they ought to fail. Results that are there already
         # are not found again.
         before = read_results(args.results)
-        jobs = {
-            pool.submit(run, m.file, m, patience[m.file]): m
-            for m in mutants
-            if m._replace(code="") not in before
-        }
+        new = [m for m in mutants if m._replace(code="") not in before]
+        jobs = {pool.submit(run, m.file, m, patience[m.file]): m for m in new}
         for mutant in mutants:
             if (known := before.get(mutant._replace(code=""))) is not None:
                 killed[mutant.file].append(known)
@@ -107,7 +102,8 @@ def main() -> None:
     for file, results in killed.items():
         print(f"| {file} | {len(results)} | {sum(results)} |")
     results = [result for one in killed.values() for result in one]
-    print(f"| all | {len(results)} | {sum(results)} ({100 * mean(results):.0f}%) |")
+    part = sum(results) / max(1, len(results))
+    print(f"| all | {len(results)} | {sum(results)} ({100 * part:.0f}%) |")
     for folder in folders:
         shutil.rmtree(folder)
 
@@ -117,9 +113,8 @@ def read_results(path):
     if path is None or not Path(path).exists():
         return {}
     lines = map(json.loads, Path(path).read_text("utf-8").splitlines())
-    return {
-        Mutant(**{x: line[x] for x in Mutant._fields}): line["killed"] for line in lines
-    }
+    results = ((line.pop("killed"), Mutant(**line)) for line in lines)
+    return {mutant: killed for killed, mutant in results}
 
 
 def draw(files, count, seed, equivalent):
@@ -232,11 +227,6 @@ def run_tests(folder, tests):
     os._exit(pytest.main([*options, *paths]))
 
 
-def mean(values):
-    """The part that is true."""
-    return sum(values) / max(1, len(values))
-
-
 def parse() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -244,9 +234,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mutants", type=int, default=400, help="how many at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument(
-        "--results", help="a file of a line of JSON each, to which more is added"
-    )
+    parser.add_argument("--results", help="a file of JSON lines, which grows")
     return parser.parse_args()
 
 

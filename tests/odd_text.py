@@ -43,9 +43,8 @@ def odd_translator():
     """Pieces in, odd words out."""
     # Every letter is a piece, so that a text that is read otherwise is another text.
     corpus = [x for row in ROWS.values() for x in row.lines or [] if len(x) < 1000]
-    source = kl.SentencePieceTokenizer.train(
-        corpus, vocab_size=120, character_coverage=1.0
-    )
+    options = {"vocab_size": 120, "character_coverage": 1.0}
+    source = kl.SentencePieceTokenizer.train(corpus, **options)
     pair = kl.TokenizerPair(source, kl.WordTokenizer(TARGET))
     sizes = source.vocab_size, pair.target.vocab_size
     keras.utils.set_random_seed(1)
@@ -70,9 +69,8 @@ class Runtimes:
         # Commands make other searches of it, whose traces are what takes long.
         kept = {1: self.keras, 2: self.keras.with_search(n_best=2)}
         self.two = kept[2]
-        monkeypatch.setattr(
-            self.keras, "with_search", lambda n_best, **others: kept[n_best]
-        )
+        searched = lambda n_best, **others: kept[n_best]  # noqa: E731
+        monkeypatch.setattr(self.keras, "with_search", searched)
 
     def serve(self, text):
         """What the SavedModel says, as Serving would."""
@@ -336,22 +334,17 @@ READERS = {
     "`read_raw_lines`": Runtimes.read_raw_lines,
     "training corpus (`TextFiles`)": Runtimes.training,
 }
+COMMANDS = "translate", "score", "evaluate", "verify", "tune", "distill"
 TRANSLATORS = {
     "`Translator.translate`": Runtimes.translator,
-    "`keras-luong translate`": Runtimes.translate,
     "`keras-luong translate --n_best 2`": Runtimes.lists,
     "`keras-luong translate --alignments`": Runtimes.alignments,
-    "`keras-luong score`": Runtimes.score,
-    "`keras-luong evaluate`": Runtimes.evaluate,
-    "`keras-luong verify`": Runtimes.verify,
-    "`keras-luong tune`": Runtimes.tune,
-    "`keras-luong distill`": Runtimes.distill,
+    **{f"`keras-luong {name}`": getattr(Runtimes, name) for name in COMMANDS},
     "SavedModel in Python": Runtimes.saved_model,
     "`export/evaluate.py`": Runtimes.evaluate_script,
     "`EdgeTranslator.translate`": Runtimes.edge,
     "`keras-luong-edge`": Runtimes.edge_command,
-    "REST client": Runtimes.rest,
-    "gRPC client": Runtimes.grpc,
+    **{"REST client": Runtimes.rest, "gRPC client": Runtimes.grpc},
 }
 IN_C = {"C client": Runtimes.c, "C program": Runtimes.c_program}
 EXPORTED = ("SavedModel in Python", "`EdgeTranslator.translate`", *IN_C)  # takes long

@@ -1,7 +1,5 @@
 """Models as a user writes them: an `encode` and a `step`, and ids of their own."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -39,9 +37,8 @@ class Captioner(keras.Model):
 
     def step(self, tokens, state, memory):
         shape = keras.ops.shape(state)
-        rows = [
-            keras.ops.reshape(x, (-1, shape[-1])) for x in (self.embed(tokens), state)
-        ]
+        both = self.embed(tokens), state
+        rows = [keras.ops.reshape(x, (-1, shape[-1])) for x in both]
         h, _ = self.cell(*rows)
         h = keras.ops.reshape(h, shape)
         context, weights = self.attention(h, memory, return_attention_scores=True)
@@ -65,10 +62,8 @@ class Transcriber(keras.Model):
 
     def step(self, tokens, state, memory):
         shape = keras.ops.shape(state["h"])
-        x, h, c = (
-            keras.ops.reshape(x, (-1, shape[-1]))
-            for x in (self.embed(tokens), state["h"], state["c"])
-        )
+        both = self.embed(tokens), state["h"], state["c"]
+        x, h, c = (keras.ops.reshape(x, (-1, shape[-1])) for x in both)
         _, (h, c) = self.cell(x, [h, c])
         h, c = keras.ops.reshape(h, shape), keras.ops.reshape(c, shape)
         context, weights = self.attention(h, memory, return_attention_scores=True)

@@ -1,10 +1,34 @@
-"""What tests of several processes share: free ports, children, and waiting."""
+"""What tests of several processes share: Python, free ports, children, and waiting."""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psutil
+
+ROOT = Path(__file__).parents[1]
+#: Where a process finds this checkout's code, whatever is installed.
+PATHS = os.pathsep.join([f"{ROOT}", f"{ROOT / 'export' / 'edge'}"])
+
+
+def start(*words, environment=None, **options):
+    """A process of Python, and pipes to what it says."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = {**os.environ, "PYTHONPATH": PATHS, **(environment or {})}
+    command = [sys.executable, *map(str, words)]
+    return subprocess.Popen(command, env=env, **{**pipes, **options})
+
+
+def python(*words, check=True, timeout=None, **options):
+    """What such a process has said when it has ended, well unless `check` is False."""
+    process = start(*words, **options)
+    out, err = process.communicate(timeout=timeout)
+    assert not check or process.returncode == 0, (out + err)[-5000:]
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 def free_ports(count):

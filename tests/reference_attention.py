@@ -41,9 +41,8 @@ def scores(mode, weights, h, keys, marks=None):
         known = h @ weights["kernel"]
         return np.append(known, [-np.inf] * len(keys))[: len(keys)]
     marks = np.zeros(len(keys)) if marks is None else marks
-    return np.array(
-        [score(mode, weights, h, k, m) for k, m in zip(keys, marks, strict=True)]
-    )
+    pairs = zip(keys, marks, strict=True)
+    return np.array([score(mode, weights, h, k, m) for k, m in pairs])
 
 
 def softmax(scores, places=None):

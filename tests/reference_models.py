@@ -19,9 +19,8 @@ from reference_attention import global_weights
 def part(weights, prefix):
     """Those of one layer, by their own names."""
     prefix += "/"
-    return {
-        path.split("/")[-1]: w for path, w in weights.items() if path.startswith(prefix)
-    }
+    own = {p: w for p, w in weights.items() if p.startswith(prefix)}
+    return {path.split("/")[-1]: w for path, w in own.items()}
 
 
 def stack(weights, prefix):

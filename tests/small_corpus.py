@@ -19,9 +19,8 @@ class Corpus:
 
     def pairs(self, split):
         sources, targets = zip(*PAIRS[split], strict=True)
-        return tf.data.Dataset.from_tensor_slices(
-            {"source": list(sources), "target": list(targets)}
-        )
+        sides = {"source": list(sources), "target": list(targets)}
+        return tf.data.Dataset.from_tensor_slices(sides)
 
 
 class Backwards:

@@ -15,14 +15,9 @@ from keras_luong.training.losses import SequenceCrossentropy
 def small_model(optimizer, metrics=()):
     """Tells a word from the word before, with dropout."""
     keras.utils.set_random_seed(3)
-    model = keras.Sequential(
-        [
-            keras.Input((None,), dtype="int32"),
-            keras.layers.Embedding(9, 4),
-            keras.layers.Dropout(0.3),
-            keras.layers.Dense(9),
-        ]
-    )
+    inputs, layers = keras.Input((None,), dtype="int32"), keras.layers
+    parts = [inputs, layers.Embedding(9, 4), layers.Dropout(0.3), layers.Dense(9)]
+    model = keras.Sequential(parts)
     model.compile(optimizer, SequenceCrossentropy(), metrics=list(metrics))
     return model
 
@@ -49,31 +44,19 @@ def write_corpus(directory, **sizes):
 def train_words(data, run_dir, **changes):
     """What to say to `keras-luong train`, to train a tiny model on `write_corpus`."""
     values = {
-        "run_dir": run_dir,
-        "data": data,
-        "source": "xx",
-        "target": "yy",
-        "preset": "small",
-        "units": 8,
+        **{"run_dir": run_dir, "data": data, "source": "xx", "target": "yy"},
+        **{"preset": "small", "units": 8, "tokenizer": "word", "optimizer": "adam"},
+        **{"learning_rate": 0.01, "batch_tokens": 60, "epochs": 2, "beam_width": 2},
         "dropout": 0.3,  # its random numbers too must go on where they were
-        "tokenizer": "word",
-        "optimizer": "adam",
-        "learning_rate": 0.01,
-        "batch_tokens": 60,
-        "epochs": 2,
-        "beam_width": 2,
         **changes,
     }
-    flags = {True: "--{}", False: "--no-{}"}
-    return [
-        word
-        for name, value in values.items()
-        for word in (
-            [flags[value].format(name)]
-            if isinstance(value, bool)
-            else [f"--{name}", str(value)]
-        )
-    ]
+    words = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", str(value)]
+    return words
 
 
 @contextlib.contextmanager

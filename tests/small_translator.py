@@ -1,37 +1,20 @@
 """Untrained translators that say something, and sentences to put to them."""
 
 import contextlib
+import itertools
 
 import tensorflow as tf
 from opinionated import opinionated
 
-from keras_luong import Translator
-from keras_luong.decoding import BeamSearch
-from keras_luong.models import Seq2Seq, Seq2SeqConfig
+import keras_luong as kl
 from keras_luong.runs.load_save import save_weights
 from keras_luong.runs.run import RunDirectory, write_record
-from keras_luong.text.tokenizer_pair import (
-    SentencePieceTokenizer,
-    TokenizerPair,
-    WordTokenizer,
-)
 
 SENTENCES = [
-    "the red dog",
-    "",
-    "   \t\n ",
-    "\u00a0\u3000",
-    b"\xff\xfe",
-    b"the \xc3 dog",
-    b"\xed\xa0\x80 cat",
-    b"the\x00dog",
-    "Ж漢字 \U0001f600 the",
-    "the cat is in the house " * 20,
-    "x" * 100_000,
-    "the " * 25_000,
-    "a",
-    "the blue cat is under the tree",
-    "the" * 70,
+    *("the red dog", "", "   \t\n ", "\u00a0\u3000", b"\xff\xfe", b"the \xc3 dog"),
+    *(b"\xed\xa0\x80 cat", b"the\x00dog", "Ж漢字 \U0001f600 the"),
+    *("the cat is in the house " * 20, "x" * 100_000, "the " * 25_000, "a"),
+    *("the blue cat is under the tree", "the" * 70),
     "thereddogisunderthetreebluecatinthehouse" * 5,
 ]
 
@@ -52,27 +35,23 @@ def to_bytes(text):
 
 
 def sentencepiece_translator():
-    sentences = [
-        f"the {color} {animal} is {where} the {place}"
-        for color in ("red", "blue")
-        for animal in ("dog", "cat")
-        for where in ("in", "under")
-        for place in ("house", "tree")
-    ]
-    tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=40)
+    words = ("red", "blue"), ("dog", "cat"), ("in", "under"), ("house", "tree")
+    cases = itertools.product(*words)
+    sentences = [f"the {a} {b} is {c} the {d}" for a, b, c, d in cases]
+    tokenizer = kl.SentencePieceTokenizer.train(sentences, vocab_size=40)
     size = tokenizer.vocab_size
-    model = Seq2Seq(Seq2SeqConfig(size, size, units=8))
-    search = BeamSearch(3, max_length=8, length_penalty=0.6)
-    return Translator(opinionated(model), tokenizer, search, max_source_length=30)
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(size, size, units=8))
+    search = kl.BeamSearch(3, max_length=8, length_penalty=0.6)
+    return kl.Translator(opinionated(model), tokenizer, search, max_source_length=30)
 
 
 def word_translator(search=None, **config):
-    source = WordTokenizer(["the", "red", "dog", "cat", "is"])
-    pair = TokenizerPair(source, WordTokenizer(["der", "Hund", "ist"]))
-    config = Seq2SeqConfig(9, 7, **{"units": 4, **config})
-    search = search or BeamSearch(2, max_length=None)
-    model = opinionated(Seq2Seq(config))
-    return Translator(model, pair, search, max_source_length=10)
+    source = kl.WordTokenizer(["the", "red", "dog", "cat", "is"])
+    pair = kl.TokenizerPair(source, kl.WordTokenizer(["der", "Hund", "ist"]))
+    config = kl.Seq2SeqConfig(9, 7, **{"units": 4, **config})
+    search = search or kl.BeamSearch(2, max_length=None)
+    model = opinionated(kl.Seq2Seq(config))
+    return kl.Translator(model, pair, search, max_source_length=10)
 
 
 def written_run(path, translator, settings=None):
@@ -82,8 +61,8 @@ def written_run(path, translator, settings=None):
     settings = {"epochs": 3} if settings is None else settings
     write_record(run.path, model, search, translator.max_source_length, settings)
     tokenizers = translator.tokenizers
-    if not isinstance(tokenizers, TokenizerPair):
-        tokenizers = TokenizerPair(tokenizers, tokenizers)
+    if not isinstance(tokenizers, kl.TokenizerPair):
+        tokenizers = kl.TokenizerPair(tokenizers, tokenizers)
     tokenizers.save(run.tokenizer)
     save_weights(model, run.best_weights)
     return run

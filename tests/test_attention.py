@@ -1,7 +1,5 @@
 """Attentions by hand, what they do in training, and the options that they refuse."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -34,9 +32,8 @@ def test_dot_attention_by_hand():
     query = np.array([[[np.log(3), 0.0]]], "float32")
     value = np.array([[[0.0, 1.0], [1.0, 0.0], [9.0, 9.0]]], "float32")
     mask = np.array([[True, True, False]])
-    context, weights = LuongAttention("dot")(
-        query, value, value_mask=mask, return_attention_scores=True
-    )
+    options = {"value_mask": mask, "return_attention_scores": True}
+    context, weights = LuongAttention("dot")(query, value, **options)
     np.testing.assert_allclose(weights, [[[0.25, 0.75, 0]]], atol=1e-6)
     np.testing.assert_allclose(context, [[[0.75, 0.25]]], atol=1e-6)
 
@@ -119,9 +116,8 @@ def test_dropout_drops_in_training_only_and_keeps_the_mean():
     query, value = np.ones((1, 400, 2), "float32"), np.ones((1, 50, 2), "float32")
     attention = LuongAttention("dot", dropout=0.5, seed=1)
     np.testing.assert_allclose(attention(query, value), 1, atol=1e-5)
-    context, weights = attention(
-        query, value, training=True, return_attention_scores=True
-    )
+    options = {"training": True, "return_attention_scores": True}
+    context, weights = attention(query, value, **options)
     assert np.std(context) > 0.05
     np.testing.assert_allclose(np.mean(context), 1, atol=0.05)
     np.testing.assert_allclose(weights, 1 / 50, atol=1e-6)  # before dropout
@@ -180,9 +176,8 @@ def test_a_normalizer_of_ones_own_takes_the_softmaxs_place(tmp_path):
 def test_positions_are_those_given_in_turn_too():
     query, value = tensors()
     layer = LocalAttention(1, "monotonic", "dot", coverage=True)
-    _, weights = layer(
-        query, value, positions=np.array([[0, 2, 4]]), return_attention_scores=True
-    )
+    options = {"return_attention_scores": True}
+    _, weights = layer(query, value, positions=np.array([[0, 2, 4]]), **options)
     seen = np.asarray(weights)[0] > 0
     assert [np.flatnonzero(row).tolist() for row in seen] == [[0, 1], [1, 2, 3], [3, 4]]
 
@@ -218,9 +213,8 @@ def test_several_sources_are_each_attentions_answer_side_by_side():
     sources = [first, np.random.default_rng(1).normal(size=(2, 7, 2))]
     masks = [np.arange(n) < np.array(m) for n, m in ((5, [[5], [3]]), (7, [[2], [7]]))]
     seen = np.array([[True, True, False], [True, True, True]])
-    attention = MultiSourceAttention(
-        [LuongAttention("dot"), MonotonicAttention("general", dropout=0.5)]
-    )
+    both = [LuongAttention("dot"), MonotonicAttention("general", dropout=0.5)]
+    attention = MultiSourceAttention(both)
     options = {"query_mask": seen, "return_attention_scores": True}
     found = attention(query, sources, value_mask=masks, **options)
     each = [

@@ -1,7 +1,5 @@
 """What holds for the call of every attention: forms, masks, batches, files, dtypes."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -144,9 +142,8 @@ def test_a_row_without_any_position_gets_zeros(name):
     pairs[0, 1] = False
     nothing = np.array([[True] * 5, [False] * 5])
     options = {"value_mask": nothing, "attention_mask": pairs}
-    context, weights, logits = map(
-        np.asarray, attention(QUERY, VALUE, **options, **ALL)
-    )
+    found = attention(QUERY, VALUE, **options, **ALL)
+    context, weights, logits = map(np.asarray, found)
     for x in (context, weights):
         assert not x[1].any() and not x[0, 1].any() and x[0, 0].any()
     assert (logits[1] < -1e38).all()
@@ -178,9 +175,8 @@ def test_k7_masks_of_pairs_are_spread_and_anded_with_a_causal_one(name):
     expected = attention(QUERY, VALUE, attention_mask=causal, **options)
     same(attention(QUERY, VALUE, use_causal_mask=True, **options), expected)
     # By the positions that are given.
-    late = attention(
-        QUERY, VALUE, positions=np.array([[2, 0, 1]]), use_causal_mask=True, **options
-    )
+    order = {"positions": np.array([[2, 0, 1]]), "use_causal_mask": True}
+    late = attention(QUERY, VALUE, **order, **options)
     assert not np.asarray(late[1])[:, ~causal[[2, 0, 1]]].any()
 
 
@@ -218,10 +214,8 @@ def test_implicit_masks_count_in_either_form(form, count):
 
 @pytest.mark.parametrize("form", ["explicit", "implicit", "list", "mask"])
 def test_the_context_has_the_querys_mask(form):
-    query, attention = (
-        keras.layers.Masking()(QUERY * QUERY_MASK[:, :, None]),
-        built("global"),
-    )
+    query = keras.layers.Masking()(QUERY * QUERY_MASK[:, :, None])
+    attention = built("global")
     arguments, masks = {
         "explicit": ((QUERY, VALUE), {"query_mask": QUERY_MASK}),
         "implicit": ((query, VALUE), {}),
@@ -278,13 +272,11 @@ def test_sources_of_two_axes(name):
             attention(QUERY, image)
         return
     words, pairs = RNG.random((2, 2, 3)) > 0.3, RNG.random((3, 2, 3)) > 0.3
-    context, *maps = attention(
-        QUERY, image, value_mask=words, attention_mask=pairs, **ALL
-    )
+    masks = {"value_mask": words, "attention_mask": pairs}
+    context, *maps = attention(QUERY, image, **masks, **ALL)
     flat, masks = image.reshape(2, 6, 4), (words.reshape(2, 6), pairs.reshape(3, 6))
-    expected, *expected_maps = attention(
-        QUERY, flat, value_mask=masks[0], attention_mask=masks[1], **ALL
-    )
+    options = {"value_mask": masks[0], "attention_mask": masks[1], **ALL}
+    expected, *expected_maps = attention(QUERY, flat, **options)
     same(context, expected)
     same(maps, [np.reshape(x, (2, 3, 2, 3)) for x in expected_maps])
     memory = attention.prepare(image, words), attention.prepare(flat, masks[0])
@@ -327,15 +319,15 @@ def test_functional_saved_and_cloned_models_say_what_the_layer_does(name, tmp_pa
     assert outputs[0].shape == (None, None, 4)
 
 
-@pytest.mark.parametrize(
-    "name, policy",
-    [
-        pytest.param(name, policy, marks=[pytest.mark.slow] * slow)
-        for name in ATTENTIONS
-        for policy in ("mixed_float16", "mixed_bfloat16", "float64")
-        for slow in [policy != "mixed_float16" and name not in ("global", "local-p")]
-    ],
-)
+WIDE = [
+    pytest.param(name, policy, marks=[pytest.mark.slow] * slow)
+    for name in ATTENTIONS
+    for policy in ("mixed_float16", "mixed_bfloat16", "float64")
+    for slow in [policy != "mixed_float16" and name not in ("global", "local-p")]
+]
+
+
+@pytest.mark.parametrize("name, policy", WIDE)
 def test_weights_are_at_least_float32_whatever_the_policy(name, policy):
     """L8."""
     wide = "float64" if policy == "float64" else "float32"
@@ -353,10 +345,8 @@ def test_weights_are_at_least_float32_whatever_the_policy(name, policy):
 
 @every_attention
 def test_regularizers_and_constraints_of_all_matrices(name):
-    options = {
-        "kernel_regularizer": keras.regularizers.L2(0.5),
-        "kernel_constraint": keras.constraints.MaxNorm(0.25),
-    }
+    options = {"kernel_regularizer": keras.regularizers.L2(0.5)}
+    options |= {"kernel_constraint": keras.constraints.MaxNorm(0.25)}
     attention = built(name, **options)
     free = {"score_bias", "location_bias"}
     kernels = [w for w in attention.trainable_weights if w.name not in free]
@@ -368,9 +358,10 @@ def test_regularizers_and_constraints_of_all_matrices(name):
     assert again.score.kernel_regularizer.l2 == 0.5
 
 
-@pytest.mark.parametrize(
-    "name", slow_but(ATTENTIONS, "global", "local-p", "monotonic", "multi-head")
-)
+HARD = slow_but(ATTENTIONS, "global", "local-p", "monotonic", "multi-head")
+
+
+@pytest.mark.parametrize("name", HARD)
 def test_hard_weights_are_soft_in_training(name):
     soft, hard = built(name), built(name, hard=True)
     masks = {"query_mask": QUERY_MASK, "value_mask": VALUE_MASK}

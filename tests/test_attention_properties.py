@@ -1,7 +1,5 @@
 """Attentions of every kind against plain NumPy, and against Keras's own layers."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -12,54 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from leave_slow import slow_but
 
-from keras_luong.layers import (
-    LocalAttention,
-    LocationAwareAttention,
-    LuongAttention,
-    MonotonicAttention,
-    MonotonicChunkwiseAttention,
-    MultiHeadLuongAttention,
-)
+from keras_luong import layers
 from keras_luong.layers.scores import SCORES
 
 #: How far a result may be from float64: half precision has 11 bits or 8.
-TOLERANCE = {
-    "float32": 2e-5,
-    "float64": 1e-11,
-    "mixed_float16": 0.05,
-    "mixed_bfloat16": 0.3,
-}
+TOLERANCE = {"float32": 2e-5, "float64": 1e-11}
+TOLERANCE |= {"mixed_float16": 0.05, "mixed_bfloat16": 0.3}
 #: The layers, and their options, of which Hypothesis chooses.
+LOCAL = {"window": [1, 2, 5], "alignment": ["monotonic", "predictive"]}
+LOCAL |= {"gaussian": [None, False, True], "renormalize": [False, True]}
+CHUNKWISE = {"chunk_size": [1, 2, 3, 9], "chunk_score_mode": [None, "dot", "concat"]}
+LOCATIONS = {"filters": [2], "kernel_size": [1, 3, 5, 17], "cumulative": [False, True]}
+HEADS = {"num_heads": [1, 2, 3], "key_dim": [3], "value_dim": [None, 2]}
 KINDS = {
-    "global": (LuongAttention, {}),
-    "coverage": (LuongAttention, {"coverage": [True]}),
-    "local": (
-        LocalAttention,
-        {
-            "window": [1, 2, 5],
-            "alignment": ["monotonic", "predictive"],
-            "gaussian": [None, False, True],
-            "renormalize": [False, True],
-            "coverage": [False, True],
-        },
-    ),
-    "monotonic": (MonotonicAttention, {"mode": ["parallel", "recursive"]}),
-    "chunkwise": (
-        MonotonicChunkwiseAttention,
-        {"chunk_size": [1, 2, 3, 9], "chunk_score_mode": [None, "dot", "concat"]},
-    ),
-    "location-aware": (
-        LocationAwareAttention,
-        {
-            "filters": [2],
-            "kernel_size": [1, 3, 5, 17],
-            "cumulative": [False, True],
-        },
-    ),
-    "multi-head": (
-        MultiHeadLuongAttention,
-        {"num_heads": [1, 2, 3], "key_dim": [3], "value_dim": [None, 2]},
-    ),
+    "global": (layers.LuongAttention, {}),
+    "coverage": (layers.LuongAttention, {"coverage": [True]}),
+    "local": (layers.LocalAttention, {**LOCAL, "coverage": [False, True]}),
+    "monotonic": (layers.MonotonicAttention, {"mode": ["parallel", "recursive"]}),
+    "chunkwise": (layers.MonotonicChunkwiseAttention, CHUNKWISE),
+    "location-aware": (layers.LocationAwareAttention, LOCATIONS),
+    "multi-head": (layers.MultiHeadLuongAttention, HEADS),
 }
 NOT_OF_POSITIONS = ("coverage", "local", "location-aware")
 OF_ONE_SIZE = ("local", "chunkwise")  # of query and key
@@ -83,19 +53,16 @@ def made(kind, mode, choose, **options):
     return layer(score_mode=mode, units=3, max_source_length=4, **own, **options)
 
 
+MASKS = st.sampled_from("query_mask value_mask key_mask attention_mask".split())
+
+
 @pytest.mark.parametrize("case", slow_but(CASES, *FAST))
 @settings(max_examples=10)
 @given(
-    choose=st.data(),
-    queries=st.integers(1, 3),
+    **{"choose": st.data(), "queries": st.integers(1, 3), "masks": st.sets(MASKS)},
     axes=st.sampled_from([(1,), (4,), (7,), (2, 3), (2, 1, 3)]),
-    masks=st.sets(
-        st.sampled_from(["query_mask", "value_mask", "key_mask", "attention_mask"])
-    ),
-    causal=st.booleans(),
-    hard=st.booleans(),
+    **{"causal": st.booleans(), "hard": st.booleans(), "seed": st.integers(0, 2**31)},
     dtype=st.sampled_from(list(TOLERANCE)),
-    seed=st.integers(0, 2**31),
 )
 def test_equals_the_reference(
     case, choose, queries, axes, masks, causal, hard, dtype, seed
@@ -114,34 +81,22 @@ def test_equals_the_reference(
     key_units = 4 if mode in reference.SAME_SIZES or kind in OF_ONE_SIZE else 3
     query = rng.uniform(-1, 1, (2, queries, 4))
     value, key = (rng.uniform(-1, 1, (2, *axes, n)) for n in (2, key_units))
-    shapes = {
-        "query_mask": (2, queries),
-        "value_mask": (2, *axes),
-        "key_mask": (2, *axes),
-        "attention_mask": (2, queries, *axes),
-    }
+    shapes = {"query_mask": (2, queries), "attention_mask": (2, queries, *axes)}
+    shapes |= dict.fromkeys(["value_mask", "key_mask"], (2, *axes))
     masks = {name: rng.random(shapes[name]) < 0.7 for name in sorted(masks)}
     if kind == "local":  # whose sources are padded on the right, if at all
         masks.pop("key_mask", None)
         if "value_mask" in masks:
             lengths = rng.integers(0, positions + 1, (2, 1))
             masks["value_mask"] = np.arange(positions) < lengths
-    layer = made(
-        kind,
-        mode,
-        lambda values: choose.draw(st.sampled_from(values)),
-        hard=hard,
-        dtype=dtype,
-    )
+    draw = lambda values: choose.draw(st.sampled_from(values))  # noqa: E731
+    layer = made(kind, mode, draw, hard=hard, dtype=dtype)
     layer.build(query.shape, value.shape, key.shape)
     for weight in layer.trainable_weights:
         weight.assign(rng.uniform(-1, 1, weight.shape))
-    context, weights = layer(
-        *(x.astype(layer.variable_dtype) for x in (query, value, key)),
-        **masks,
-        use_causal_mask=causal,
-        return_attention_scores=True,
-    )
+    given = (x.astype(layer.variable_dtype) for x in (query, value, key))
+    options = {"use_causal_mask": causal, "return_attention_scores": True}
+    context, weights = layer(*given, **masks, **options)
 
     def flat(name, *shape):
         return np.reshape(masks.get(name, np.ones(shape, bool)), shape)
@@ -152,9 +107,8 @@ def test_equals_the_reference(
         pairs = pairs & np.tri(queries, positions, dtype=bool)
     there = flat("query_mask", 2, queries)
     flat_value, flat_key = (x.reshape(2, positions, -1) for x in (value, key))
-    wanted, expected = reference.attend(
-        layer, query, flat_value, flat_key, words, pairs, there
-    )
+    arrays = query, flat_value, flat_key, words, pairs, there
+    wanted, expected = reference.attend(layer, *arrays)
     expected = expected.mean(1)
     assert tuple(weights.shape) == (2, queries, *axes)
     weights = np.reshape(weights, expected.shape)
@@ -205,9 +159,7 @@ def test_gradients_equal_finite_differences_of_the_reference(case):
 @settings(max_examples=10)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6)),
-    with_key=st.booleans(),
-    masked=st.booleans(),
-    causal=st.booleans(),
+    **dict.fromkeys(["with_key", "masked", "causal"], st.booleans()),
     seed=st.integers(0, 2**31),
 )
 def test_equals_keras(score, sizes, with_key, masked, causal, seed):
@@ -224,20 +176,18 @@ def test_equals_keras(score, sizes, with_key, masked, causal, seed):
     masks = {"query_mask": there, "value_mask": words} if masked else {}
     options = {"return_attention_scores": True, "use_causal_mask": causal}
     if score == "heads":
-        ours = MultiHeadLuongAttention(2, 3, 5)
-        theirs = keras.layers.MultiHeadAttention(
-            2, 3, 5, use_bias=False, output_shape=units
-        )
+        ours = layers.MultiHeadLuongAttention(2, 3, 5)
+        heads = {"use_bias": False, "output_shape": units}
+        theirs = keras.layers.MultiHeadAttention(2, 3, 5, **heads)
         expected, expected_weights = theirs(*inputs, **masks, **options)
         expected_weights = np.mean(expected_weights, axis=1)
     else:
-        ours = LuongAttention(score, units=units)
+        ours = layers.LuongAttention(score, units=units)
         theirs = keras.layers.Attention()
         if score == "concat":
             theirs = keras.layers.AdditiveAttention(use_scale=True)
-        expected, expected_weights = theirs(
-            inputs, mask=list(masks.values()) or None, **options
-        )
+        options["mask"] = list(masks.values()) or None
+        expected, expected_weights = theirs(inputs, **options)
     ours.build([x.shape for x in inputs])
     kernels, weights = ours.weights, theirs.get_weights()
     if score == "concat":

@@ -3,29 +3,20 @@
 A backend is chosen when Keras is imported, so that each has a process of its own.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import ROOT, python
 
 from keras_luong.models import build
 
-TESTS = Path(__file__).parent
 MODELS = {
     "small": {
-        "num_layers": 2,
-        "cell_type": "layer_norm_lstm",
-        "word_dropout": 0.1,
-        "memory_dropout": 0.1,
-        "recurrent_dropout": 0.1,
+        **{"num_layers": 2, "cell_type": "layer_norm_lstm"},
+        **{"word_dropout": 0.1, "memory_dropout": 0.1, "recurrent_dropout": 0.1},
     },
     "luong2015-local-p-general": {"num_layers": 1, "window": 2},
     "bahdanau2015": {"encoder_units": 8},
@@ -77,28 +68,17 @@ print(json.dumps(results))
 """
 
 
-def python(backend, *arguments, cwd=TESTS.parent, timeout=600):
+def on(backend, *arguments, cwd=ROOT, timeout=600):
     """What a process prints whose Keras has that backend."""
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    root = str(TESTS.parent)
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
-    return done.stdout
+    options = {"environment": {"KERAS_BACKEND": backend}, "timeout": timeout}
+    return python(*arguments, cwd=cwd, **options).stdout
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_models_train_there_and_their_weights_load_here(backend, tmp_path):
-    out = python(backend, "-c", TRAIN, json.dumps(MODELS), str(tmp_path))
+    out = on(backend, "-c", TRAIN, json.dumps(MODELS), str(tmp_path))
     results = json.loads(out.splitlines()[-1])
     source = np.array([[4, 5, 6, 3], [7, 3, 0, 0]])
     target = np.array([[2, 4, 5], [2, 6, 0]])
@@ -118,10 +98,10 @@ def test_models_train_there_and_their_weights_load_here(backend, tmp_path):
 @pytest.mark.slow
 def test_what_is_trained_on_jax_is_exported_from_tensorflow(tmp_path):
     """The page that says so; `test_documents.py` runs it in one process, on one."""
-    page = (TESTS.parent / "docs" / "jax.md").read_text("utf-8")
+    page = (ROOT / "docs" / "jax.md").read_text("utf-8")
     train, export, serve = re.findall(r"```python\n(.*?)```", page, re.S)
     for backend, code in (("jax", train), ("tensorflow", export + serve)):
-        said = python(backend, "-c", code, cwd=tmp_path).splitlines()
+        said = on(backend, "-c", code, cwd=tmp_path).splitlines()
         for wanted in re.findall(r"^print\(.*\)  # (.*)$", code, re.M):
             assert wanted in said
 
@@ -133,7 +113,7 @@ def test_the_layers_tests_pass_on_jax(name, monkeypatch):
     kept = {"MIN_COMPILE_TIME_SECS": "0", "MIN_ENTRY_SIZE_BYTES": "0"}
     for option, value in kept.items():
         monkeypatch.setenv(f"JAX_PERSISTENT_CACHE_{option}", value)
-    folder = TESTS.parent / ".pytest_cache" / "jax"
+    folder = ROOT / ".pytest_cache" / "jax"
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    python("jax", "-m", "pytest", *options, f"tests/test_{name}.py", timeout=1500)
+    on("jax", "-m", "pytest", *options, f"tests/test_{name}.py", timeout=1500)

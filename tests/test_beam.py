@@ -1,7 +1,5 @@
 """Beam and greedy search against brute force, plain Python and models that spell."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from fractions import Fraction
@@ -27,11 +25,11 @@ from keras_luong.decoding.beam import compiled_search
 from keras_luong.decoding.constraints import GROUP, LONG, best_extensions
 from keras_luong.special_ids import EOS_ID
 
+SEEDS = [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
+
 
 @pytest.mark.parametrize("wide", [True, False], ids=["exhaustive", "narrow"])
-@pytest.mark.parametrize(
-    "seed", [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
-)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_finds_what_plain_python_finds(seed, wide):
     """Any search: its scores, lengths, limits, constraints, prefixes, phrases."""
     model, search, given, best = random_search(seed, wide)
@@ -120,13 +118,13 @@ def one_way(source, spoken):
     return log_of({EOS_ID: 1.0} if spoken else {4: 1.0})
 
 
-@pytest.mark.parametrize(
-    ("search", "model", "prefix"),
-    [
-        (GreedySearch(5), ScriptModel(short_or_long), []),  # ends at once
-        (SEARCHES["coverage"], TableModel(5, vocabulary=8), [[[4]]]),
-    ],
-)
+FILLED = [
+    (GreedySearch(5), ScriptModel(short_or_long), []),  # ends at once
+    (SEARCHES["coverage"], TableModel(5, vocabulary=8), [[[4]]]),
+]
+
+
+@pytest.mark.parametrize("search, model, prefix", FILLED)
 def test_filled_up_for_xla_it_finds_the_same(search, model, prefix, monkeypatch):
     monkeypatch.setattr(tf, "function", lambda function, **_: function)
     given = model, *map(tf.constant, [[[7, 9, 3]], *prefix])
@@ -136,25 +134,25 @@ def test_filled_up_for_xla_it_finds_the_same(search, model, prefix, monkeypatch)
 LONG_ONE = [4, 5, 5, 5, 3]
 
 
-@pytest.mark.parametrize(
-    ("says", "options", "found", "steps"),
-    [
-        # It stops when, and only when, nothing can enter the pool.
-        (short_or_long, (2, 1, 20), [[3]], 1),  # log .45 < log .55
-        (short_or_long, (2, 1, 20, 1.0), [LONG_ONE], 5),  # log .45 / (10/6) > log .55
-        (short_or_long, (2, 1, 5, 1.0), [LONG_ONE], 5),
-        (short_or_long, (2, 1, 2, 1.0), [[3]], 1),  # log .45 / (7/6) < log .55
-        (short_or_long, (2, 2, 20), [[3], LONG_ONE], 5),  # there is room
-        (level, (2, 1, 20), [[3]], 1),  # who can only draw level cannot enter
-        # What the limit cuts only fills the room that is left.
-        (reluctant, (3, 3, 2), [[3], [4, 3], [4, 4]], 2),
-        (reluctant, (3, 1, 2), [[3]], 2),
-        (never_ends, (1, 1, 3), [[4, 4, 4]], 3),
-        (one_way, (3, 3, 5), [[4, 3], [], []], 2),  # fewer than asked for
-        # At a tie the lower beam (of 1) comes first, and within it the lower id.
-        (lambda *_: np.zeros(6), (4, 4, 2), [[3], [1, 3], [1, 1], [1, 4]], 2),
-    ],
-)
+STOPS = [
+    # It stops when, and only when, nothing can enter the pool.
+    (short_or_long, (2, 1, 20), [[3]], 1),  # log .45 < log .55
+    (short_or_long, (2, 1, 20, 1.0), [LONG_ONE], 5),  # log .45 / (10/6) > log .55
+    (short_or_long, (2, 1, 5, 1.0), [LONG_ONE], 5),
+    (short_or_long, (2, 1, 2, 1.0), [[3]], 1),  # log .45 / (7/6) < log .55
+    (short_or_long, (2, 2, 20), [[3], LONG_ONE], 5),  # there is room
+    (level, (2, 1, 20), [[3]], 1),  # who can only draw level cannot enter
+    # What the limit cuts only fills the room that is left.
+    (reluctant, (3, 3, 2), [[3], [4, 3], [4, 4]], 2),
+    (reluctant, (3, 1, 2), [[3]], 2),
+    (never_ends, (1, 1, 3), [[4, 4, 4]], 3),
+    (one_way, (3, 3, 5), [[4, 3], [], []], 2),  # fewer than asked for
+    # At a tie the lower beam (of 1) comes first, and within it the lower id.
+    (lambda *_: np.zeros(6), (4, 4, 2), [[3], [1, 3], [1, 1], [1, 4]], 2),
+]
+
+
+@pytest.mark.parametrize("says, options, found, steps", STOPS)
 def test_what_is_found_and_when_it_stops(says, options, found, steps):
     model = ScriptModel(says)
     hypotheses = BeamSearch(*options)(model, [[7]])
@@ -175,16 +173,16 @@ def test_first_stops_once_as_many_have_ended_as_the_beam_is_wide():
     assert steps["first"] == 2 < steps[True] <= steps[False]
 
 
-@pytest.mark.parametrize(
-    ("search", "lengths"),
-    [
-        (GreedySearch(None), [18, 12]),
-        (BeamSearch(2, 1, None), [18, 12]),
-        (BeamSearch(1, 1, None, max_length_ratio=3.0), [12, 3]),
-        (BeamSearch(1, 1, None, max_length_ratio=0.3), [2, 1]),  # rounded up
-        (BeamSearch(1, 1, None, max_length_ratio=0.2500001), [1, 1]),  # of 1.0000004
-    ],
-)
+LIMITS = [
+    (GreedySearch(None), [18, 12]),
+    (BeamSearch(2, 1, None), [18, 12]),
+    (BeamSearch(1, 1, None, max_length_ratio=3.0), [12, 3]),
+    (BeamSearch(1, 1, None, max_length_ratio=0.3), [2, 1]),  # rounded up
+    (BeamSearch(1, 1, None, max_length_ratio=0.2500001), [1, 1]),  # of 1.0000004
+]
+
+
+@pytest.mark.parametrize("search, lengths", LIMITS)
 def test_limits_may_be_relative_to_each_source_alone(search, lengths):
     found = search(ScriptModel(never_ends), [[5, 6, 7, 3], [3, 0, 0, 0]])
     assert found.lengths[:, 0].numpy().tolist() == lengths
@@ -292,9 +290,10 @@ def test_a_penalty_may_be_ones_own_an_object_or_a_number():
     assert penalties.AverageLengthPenalty().alpha == 1
 
 
-@pytest.mark.parametrize(
-    "kind", [*penalties._LENGTH.values(), *penalties._COVERAGE.values()]
-)
+KINDS = [*penalties._LENGTH.values(), *penalties._COVERAGE.values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_wrong_weights(kind):
     for value in (-0.1, np.nan, np.inf, "1"):
         error = TypeError if value == "1" else ValueError
@@ -317,15 +316,15 @@ def test_no_continuation_exceeds_the_bound(weight, log_prob, loss, lengths):
         assert later <= penalty.bound(log_prob, tf.constant(limit))
 
 
-@pytest.mark.parametrize(
-    ("kind", "steps", "score", "bound"),
-    [
-        ("gnmt", 0, np.log([0.25, 1]), np.log([0.25, 1])),
-        ("gnmt", 1, np.log([0.25, 1]), [0, 0]),
-        ("gnmt", 2, np.log([0.25, 1]), [0, 0]),
-        ("summary", 2, [0, -3], [0, -3]),
-    ],
-)
+COVERED = [
+    ("gnmt", 0, np.log([0.25, 1]), np.log([0.25, 1])),
+    ("gnmt", 1, np.log([0.25, 1]), [0, 0]),
+    ("gnmt", 2, np.log([0.25, 1]), [0, 0]),
+    ("summary", 2, [0, -3], [0, -3]),
+]
+
+
+@pytest.mark.parametrize("kind, steps, score, bound", COVERED)
 def test_coverage_by_hand(kind, steps, score, bound):
     penalty, mask = penalties._COVERAGE[kind](2.0), np.array([True, False])
     coverage = np.float32([[0.25, 9.0], [4.0, 9.0]])
@@ -334,29 +333,29 @@ def test_coverage_by_hand(kind, steps, score, bound):
     np.testing.assert_allclose(bounds, 2 * np.array(bound))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"beam_width": 0}, ValueError, "beam_width must be at least 1. Received: 0"),
-        ({"beam_width": 2, "n_best": 3}, ValueError, "n_best=3, beam_width=2"),
-        ({"max_length": 0}, ValueError, "max_length must be at least 1"),
-        ({"max_length": 2**21}, ValueError, "max_length.*at most"),
-        ({"length_penalty": "gnmt"}, TypeError, "length_penalty.* number.*: 'gnmt'"),
-        ({"length_penalty": ShortIsGood}, TypeError, "length_penalty must be a number"),
-        ({"length_penalty": {"kind": "x"}}, ValueError, "gnmt.*average.*reward"),
-        ({"coverage_penalty": -1.0}, ValueError, "beta.*-1.0"),
-        ({"coverage_penalty": "gnmt"}, TypeError, "coverage_penalty.*'gnmt'"),
-        ({"min_length": -1}, ValueError, "min_length must be at least 0"),
-        ({"min_length_ratio": -0.5}, ValueError, "min_length_ratio.*-0.5"),
-        ({"no_repeat_ngram": 1.5}, TypeError, "no_repeat_ngram must be an integer"),
-        ({"forbidden": (3,)}, ValueError, r"end id.*\(3,\)"),
-        ({"forbidden": ("a",)}, TypeError, "forbidden.*'a'"),
-        ({"forbidden": 5}, TypeError, "forbidden.*5"),
-        ({"shortlist": "list.npz"}, TypeError, "shortlist must be a Shortlist"),
-        ({"early_stopping": "never"}, ValueError, "early_stopping.*'never'"),
-        ({"compact": 1}, TypeError, "compact.*1"),
-    ],
-)
+WRONG = [
+    ({"beam_width": 0}, ValueError, "beam_width must be at least 1. Received: 0"),
+    ({"beam_width": 2, "n_best": 3}, ValueError, "n_best=3, beam_width=2"),
+    ({"max_length": 0}, ValueError, "max_length must be at least 1"),
+    ({"max_length": 2**21}, ValueError, "max_length.*at most"),
+    ({"length_penalty": "gnmt"}, TypeError, "length_penalty.* number.*: 'gnmt'"),
+    ({"length_penalty": ShortIsGood}, TypeError, "length_penalty must be a number"),
+    ({"length_penalty": {"kind": "x"}}, ValueError, "gnmt.*average.*reward"),
+    ({"coverage_penalty": -1.0}, ValueError, "beta.*-1.0"),
+    ({"coverage_penalty": "gnmt"}, TypeError, "coverage_penalty.*'gnmt'"),
+    ({"min_length": -1}, ValueError, "min_length must be at least 0"),
+    ({"min_length_ratio": -0.5}, ValueError, "min_length_ratio.*-0.5"),
+    ({"no_repeat_ngram": 1.5}, TypeError, "no_repeat_ngram must be an integer"),
+    ({"forbidden": (3,)}, ValueError, r"end id.*\(3,\)"),
+    ({"forbidden": ("a",)}, TypeError, "forbidden.*'a'"),
+    ({"forbidden": 5}, TypeError, "forbidden.*5"),
+    ({"shortlist": "list.npz"}, TypeError, "shortlist must be a Shortlist"),
+    ({"early_stopping": "never"}, ValueError, "early_stopping.*'never'"),
+    ({"compact": 1}, TypeError, "compact.*1"),
+]
+
+
+@pytest.mark.parametrize("arguments, error, message", WRONG)
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         BeamSearch(**arguments)
@@ -406,9 +405,7 @@ def assert_best(found, expected):
     impossible=st.sampled_from([0.0, 0.5, 0.999]),
     banned=st.integers(0, 3),
 )
-def test_the_best_extensions_are_those_of_sorting(
-    seed, width, extra, values, impossible, banned
-):
+def test_the_best_are_those_of_sorting(seed, width, extra, values, impossible, banned):
     random = np.random.default_rng(seed)
     shape = 2, width, LONG * (1 + banned) * GROUP + extra
     logits = random.integers(values, size=shape).astype("float32")  # few values: ties

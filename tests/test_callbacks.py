@@ -1,7 +1,5 @@
 """Callbacks of a training: its log, its weights, when it stops, how good it is."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import SimpleNamespace
@@ -11,30 +9,20 @@ import numpy as np
 import pytest
 from small_training import small_data, small_model
 
+import keras_luong as kl
 from keras_luong.evaluation.scores import bleu, chrf
 from keras_luong.runs import callbacks, validation
 from keras_luong.runs.average import epoch_weights
-from keras_luong.runs.callbacks import (
-    EpochLog,
-    SaveWeights,
-    StopEarly,
-    StopOnNaN,
-    TellCompiling,
-    stopped_early,
-    training_callbacks,
-)
 from keras_luong.runs.load_save import load_weights
 from keras_luong.runs.run import RunDirectory, read_history
 from keras_luong.runs.validation import TranslationEvaluation
 from keras_luong.training import metrics
-from keras_luong.training.metrics import Perplexity
 from keras_luong.training.optimizers import innermost, make_optimizer
-from keras_luong.translation.batching import Translation
 
 
 def fit(run_dir, optimizer, make, **options):
     """Fits a small model with some callbacks; returns it, and Keras's history."""
-    perplexity = Perplexity()
+    perplexity = kl.Perplexity()
     model = small_model(optimizer, [perplexity])
     model.run_eagerly = True
     options = {"verbose": 0, **options, "callbacks": make(run_dir, perplexity)}
@@ -53,14 +41,10 @@ def test_the_log_has_a_line_per_epoch(tmp_path, monkeypatch):
     clock = iter([10.0, 12.0, 20.0, 30.0, 34.0, 50.0, 60.0, 63.0, 90.0])
     monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
     for first, last in ((0, 2), (1, 2)):
-        _, history = fit(
-            tmp_path,
-            make_optimizer("adam", 0.01),
-            lambda *args: [Spy(), EpochLog(*args)],
-            validation_data=small_data(batches=2),
-            initial_epoch=first,
-            epochs=last,
-        )
+        make = lambda *args: [Spy(), callbacks.EpochLog(*args)]  # noqa: E731
+        given = {"initial_epoch": first, "epochs": last}
+        given |= {"validation_data": small_data(2)}
+        _, history = fit(tmp_path, make_optimizer("adam", 0.01), make, **given)
         lines = read_history(tmp_path)
         assert [line["epoch"] for line in lines] == [1, 2]
         for name in ("loss", "perplexity", "val_loss", "val_perplexity"):
@@ -75,7 +59,7 @@ def test_the_log_has_a_line_per_epoch(tmp_path, monkeypatch):
 
 
 def test_the_log_without_norms_speed_or_a_number_is_json(tmp_path):
-    log = EpochLog(tmp_path, Perplexity())
+    log = callbacks.EpochLog(tmp_path, kl.Perplexity())
     log.set_model(small_model("adam"))
     log.on_epoch_begin(0)
     log.on_epoch_end(0, {"val_loss": float("nan"), "val_bleu": 1.5})
@@ -86,7 +70,7 @@ def test_the_log_without_norms_speed_or_a_number_is_json(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_the_training_and_is_placed():
-    callback = StopOnNaN()
+    callback = callbacks.StopOnNaN()
     callback.on_epoch_begin(1)
     callback.on_train_batch_end(0, {"loss": np.float32(1e30)})
     callback.on_train_batch_end(0)
@@ -106,7 +90,7 @@ def test_the_best_the_last_and_the_last_epochs_weights_are_kept(tmp_path):
     values, best = [2.0, 3.0, 3.0, float("nan"), 1.0, 4.0], [1, 2, 2, 2, 2, 6]
     for epoch, value in enumerate(values):
         if epoch in (0, 4):
-            save = SaveWeights(tmp_path, "val_bleu", keep_epochs=2)
+            save = callbacks.SaveWeights(tmp_path, "val_bleu", keep_epochs=2)
             save.set_model(model)
             save.on_train_begin()
         model.weights[0].assign(np.full(model.weights[0].shape, epoch + 1.0))
@@ -119,13 +103,13 @@ def test_the_best_the_last_and_the_last_epochs_weights_are_kept(tmp_path):
         assert [path.name for path in kept] == names
     assert [*map(number_in, kept)] == numbers
     with pytest.raises(ValueError, match="keep_epochs.*-1"):
-        SaveWeights(tmp_path, keep_epochs=-1)
+        callbacks.SaveWeights(tmp_path, keep_epochs=-1)
 
 
 def test_stops_after_some_epochs_without_a_better_one(tmp_path, capsys):
     """Those before an interruption count."""
     history = [{"epoch": i + 1, "val_bleu": x} for i, x in enumerate([1, 3, 2, 3, 1])]
-    stops, stop = [], StopEarly(tmp_path, "val_bleu", patience=2)
+    stops, stop = [], callbacks.StopEarly(tmp_path, "val_bleu", patience=2)
     stop.set_model(small_model("adam"))
     for n in range(1, 6):
         lines = "".join(json.dumps(line) + "\n" for line in history[:n])
@@ -133,13 +117,13 @@ def test_stops_after_some_epochs_without_a_better_one(tmp_path, capsys):
         stop.model.stop_training = False
         stop.on_epoch_end(n - 1)
         stops.append(stop.model.stop_training)
-        assert stopped_early(history[:n], "val_bleu", 2) == stops[-1]
+        assert callbacks.stopped_early(history[:n], "val_bleu", 2) == stops[-1]
     assert stops == [False, False, False, True, True]
     said = capsys.readouterr().out
     assert "after epoch 4: val_bleu was best after epoch 2, 3" in said
     assert "Training stopped early before, val_bleu 3." in said
-    assert not stopped_early([], "val_bleu", 2)
-    assert not stopped_early(history, "val_bleu", None)
+    assert not callbacks.stopped_early([], "val_bleu", 2)
+    assert not callbacks.stopped_early(history, "val_bleu", None)
 
 
 def test_the_moving_average_is_validated_and_saved(tmp_path):
@@ -159,8 +143,9 @@ def test_the_moving_average_is_validated_and_saved(tmp_path):
                 np.testing.assert_array_equal(weight, value)
 
     def make(run_dir, perplexity):
-        callbacks = [Average()], []
-        return training_callbacks(run_dir, perplexity, *callbacks, moving_average=True)
+        mine = [Average()], []
+        options = {"moving_average": True}
+        return callbacks.training_callbacks(run_dir, perplexity, *mine, **options)
 
     optimizer = make_optimizer("adam", 0.1, ema_momentum=0.5)
     model, _ = fit(tmp_path, optimizer, make, epochs=2, validation_data=small_data())
@@ -179,7 +164,7 @@ def test_says_once_how_long_shapes_took_to_be_compiled(monkeypatch, capsys):
     steps = [20, 1, 1, 9, 2, 1, 1]  # seconds
     clock = iter(np.repeat(np.cumsum([0, *steps]), 2)[1:])
     monkeypatch.setattr(callbacks.time, "perf_counter", lambda: next(clock))
-    tell = TellCompiling(shapes=2)
+    tell = callbacks.TellCompiling(shapes=2)
     for _ in steps:
         tell.on_train_batch_begin(0)
         tell.on_train_batch_end(0)
@@ -200,16 +185,9 @@ SAID = ["A B C D E", ""]
 
 def evaluation(attention=True, **options):
     """Of a translator that says this."""
+    rest = np.eye(5) * attention, False, np.zeros(5)
     translations = [
-        Translation(
-            text=text,
-            score=-1.0,
-            tokens=reference.split(),
-            source_tokens=source.split(),
-            alignment=np.eye(5) * attention,
-            truncated=False,
-            log_probs=np.zeros(5),
-        )
+        kl.Translation(text, -1.0, reference.split(), source.split(), *rest)
         for text, source, reference in zip(SAID, SOURCES, REFERENCES, strict=True)
     ]
     translator = SimpleNamespace(translate=lambda texts, batch_size: translations)
@@ -254,27 +232,23 @@ def test_no_picture(tmp_path, monkeypatch, attention, matplotlib):
 
 
 def test_refuses_at_once():
-    for arguments, message in (
-        (([], [], "13a"), "at least one"),
-        ((["a"], ["a", "b"], "13a"), "2 hypotheses, 1 references"),
-        ((["a"], ["a"], "x"), "tokenize"),
-    ):
+    for texts, tokenize, message in (([], "13a", "at least one"), (["a"], "x", "toke")):
         with pytest.raises(ValueError, match=message):
-            TranslationEvaluation(None, *arguments)
+            TranslationEvaluation(None, texts, texts, tokenize)
 
 
-@pytest.mark.parametrize(
-    "monitor, values, expected",
-    [
-        ("val_token_accuracy", [1.0, 3.0, 2.0], (3.0, 1)),
-        ("val_loss", [1.0, 3.0, 2.0], (1.0, 2)),
-        ("val_perplexity", [2.0, 2.0], (2.0, 1)),  # a tie is no improvement
-        ("val_loss", [None, 2.0, None], (2.0, 1)),
-        ("val_bleu", [float("nan")], (None, 1)),
-        ("val_loss", [None], (None, 1)),
-        ("val_loss", [], (None, 0)),
-    ],
-)
+MONITORED = [
+    ("val_token_accuracy", [1.0, 3.0, 2.0], (3.0, 1)),
+    ("val_loss", [1.0, 3.0, 2.0], (1.0, 2)),
+    ("val_perplexity", [2.0, 2.0], (2.0, 1)),  # a tie is no improvement
+    ("val_loss", [None, 2.0, None], (2.0, 1)),
+    ("val_bleu", [float("nan")], (None, 1)),
+    ("val_loss", [None], (None, 1)),
+    ("val_loss", [], (None, 0)),
+]
+
+
+@pytest.mark.parametrize("monitor, values, expected", MONITORED)
 def test_the_best_epoch_so_far(monitor, values, expected):
     history = [{monitor: value} for value in values]
     without = metrics.epochs_without_progress(history, monitor)

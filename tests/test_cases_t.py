@@ -4,16 +4,13 @@ That marked and packed files are read (T2, T4) is in `test_odd_text.py`, more of
 what a SavedModel answers (T9, T10) in `test_saved_model.py`.
 """
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from small_translator import sentencepiece_translator
 
-from keras_luong import export_saved_model, export_tflite
-from keras_luong.decoding import BeamSearch
+import keras_luong as kl
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -25,13 +22,13 @@ LOWEST = np.finfo("float32").min
 def translator():
     """Some of its sentences have hypotheses of one text in other pieces."""
     keras.utils.set_random_seed(1)
-    search = BeamSearch(12, n_best=4, max_length=5, length_penalty=0.6)
+    search = kl.BeamSearch(12, n_best=4, max_length=5, length_penalty=0.6)
     return sentencepiece_translator().with_search(search)
 
 
 @pytest.fixture(scope="module")
 def ask(translator, tmp_path_factory):
-    path = export_saved_model(translator, tmp_path_factory.mktemp("model"))
+    path = kl.export_saved_model(translator, tmp_path_factory.mktemp("model"))
     loaded = tf.saved_model.load(path)
 
     def ask(signature, **inputs):
@@ -45,13 +42,13 @@ def ask(translator, tmp_path_factory):
 def on_edge(translator, tmp_path_factory):
     edge = pytest.importorskip("keras_luong_edge")
     path = tmp_path_factory.mktemp("edge") / "x.tflite"
-    return edge.EdgeTranslator(export_tflite(translator, path))
+    return edge.EdgeTranslator(kl.export_tflite(translator, path))
 
 
 @pytest.fixture(scope="module")
 def whole(translator):
     """All that the beam finds: (text, score) of each hypothesis of each sentence."""
-    search = BeamSearch(12, n_best=12, max_length=5, length_penalty=0.6)
+    search = kl.BeamSearch(12, n_best=12, max_length=5, length_penalty=0.6)
     found = search(translator.model, translator.graph.read(tf.constant(TEXTS)).ids)
     texts = translator.target_tokenizer.decode(found.ids).numpy()
     rows = zip(texts, found.scores.numpy(), strict=True)
@@ -72,10 +69,10 @@ def best_distinct(hypotheses, most):
     return sorted(first.values(), key=hypotheses.index)[:most]
 
 
-@pytest.mark.parametrize(
-    "runtime",
-    ["translator", pytest.param("on_edge", marks=pytest.mark.slow)],
-)
+RUNTIMES = ["translator", pytest.param("on_edge", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_t6_n_best_texts_differ(runtime, whole, request):
     """A text came twice where it had two segmentations, and a worse one was missing."""
     found = request.getfixturevalue(runtime).translate(TEXTS, n_best=True)
@@ -109,5 +106,5 @@ def test_t6_n_best_texts_differ_in_the_saved_model(ask, whole):
 
 def test_t6_one_hypothesis_costs_no_more():
     """A wider pool would make this search longer."""
-    assert BeamSearch(5).with_spares() == BeamSearch(5)
-    assert BeamSearch(5, n_best=2).with_spares() == BeamSearch(5, n_best=5)
+    assert kl.BeamSearch(5).with_spares() == kl.BeamSearch(5)
+    assert kl.BeamSearch(5, n_best=2).with_spares() == kl.BeamSearch(5, n_best=5)

@@ -124,32 +124,23 @@ def test_the_config_of_the_vector_has_all_options():
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12, "mixed_bfloat16": 0.15}
 
 
-@pytest.mark.parametrize(
-    "activation, bias, vector, emits, feeds, dtype",
-    [
-        ("tanh", False, True, "h_tilde", True, "float32"),  # the paper's
-        ("relu", True, True, "h_tilde", False, "float32"),
-        (None, True, True, "h", True, "float64"),
-        (None, True, True, "h", False, "float32"),
-        ("tanh", False, False, "h_tilde", True, "float64"),
-        ("tanh", False, True, "h_tilde", True, "mixed_bfloat16"),
-    ],
-)
+REFERRED = [
+    ("tanh", False, True, "h_tilde", True, "float32"),  # the paper's
+    ("relu", True, True, "h_tilde", False, "float32"),
+    (None, True, True, "h", True, "float64"),
+    (None, True, True, "h", False, "float32"),
+    ("tanh", False, False, "h_tilde", True, "float64"),
+    ("tanh", False, True, "h_tilde", True, "mixed_bfloat16"),
+]
+
+
+@pytest.mark.parametrize("activation, bias, vector, emits, feeds, dtype", REFERRED)
 def test_a_model_equals_the_reference(activation, bias, vector, emits, feeds, dtype):
     """Eq. 5, 7 and 8, whatever h̃ is made of, and whatever is predicted from."""
-    config = kl.Seq2SeqConfig(
-        6,
-        7,
-        units=3,
-        bidirectional=False,
-        dropout=0.0,
-        input_feeding=feeds,
-        attentional_activation=activation,
-        attentional_bias=bias,
-        use_attentional_vector=vector,
-        output_attention=emits == "h_tilde",
-        output_bias=bias,
-    )
+    options = {"units": 3, "bidirectional": False, "dropout": 0.0, "output_bias": bias}
+    options |= {"attentional_activation": activation, "attentional_bias": bias}
+    options |= {"use_attentional_vector": vector, "input_feeding": feeds}
+    config = kl.Seq2SeqConfig(6, 7, output_attention=emits == "h_tilde", **options)
     if dtype == "float64" and keras.backend.backend() == "jax":
         dtype = "float32"  # which it is there
     model, rng = kl.Seq2Seq(config, dtype=dtype), np.random.default_rng(0)
@@ -212,12 +203,9 @@ def pair(kind, **options):
     stack = keras.layers.StackedRNNCells(cell) if isinstance(cell, list) else cell
     subclass = type("Called", (type(stack),), {})  # may compute something else
     cells = cell, subclass.from_config(stack.get_config())
-    hoisted, called = (
-        kl.InputFeedingDecoder(
-            kl.AttentionWrapper(x, kl.LuongAttention("general"), **options)
-        )
-        for x in cells
-    )
+    wrap = kl.AttentionWrapper
+    wrappers = [wrap(x, kl.LuongAttention("general"), **options) for x in cells]
+    hoisted, called = map(kl.InputFeedingDecoder, wrappers)
     for decoder in (hoisted, called):
         decoder(INPUTS, MEMORY, MASK)
     assert hoisted.cell.recurrent.kinds and not called.cell.recurrent.kinds
@@ -225,15 +213,15 @@ def pair(kind, **options):
     return hoisted, called
 
 
-@pytest.mark.parametrize(
-    "kind, input_feeding",
-    [
-        ("stack", True),
-        ("gru", False),
-        *(pytest.param(x, True, marks=pytest.mark.slow) for x in CELLS if x != "stack"),
-        pytest.param("stack", False, marks=pytest.mark.slow),
-    ],
-)
+KINDS = [
+    ("stack", True),
+    ("gru", False),
+    *(pytest.param(x, True, marks=pytest.mark.slow) for x in CELLS if x != "stack"),
+    pytest.param("stack", False, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("kind, input_feeding", KINDS)
 def test_equations_and_calls_of_a_cell_agree(kind, input_feeding):
     """As a sequence, in training or not, and as a search steps."""
     hoisted, called = pair(kind, input_feeding=input_feeding)
@@ -271,19 +259,19 @@ def test_it_equals_the_input_feeding_cell_with_the_same_weights(cell_type):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LSTM(UNITS, activation="relu"),
-        lambda: LSTM(UNITS, recurrent_activation="hard_sigmoid"),
-        lambda: LSTM(UNITS, use_bias=False),
-        lambda: LSTM(UNITS, dropout=0.5),
-        lambda: GRU(UNITS, recurrent_dropout=0.5),
-        lambda: GRU(UNITS, reset_after=False),
-        lambda: [LSTM(UNITS), GRU(UNITS, reset_after=False)],
-        lambda: [LSTM(UNITS), LSTM(UNITS, dtype="bfloat16")],
-    ],
-)
+OTHERS = [
+    lambda: LSTM(UNITS, activation="relu"),
+    lambda: LSTM(UNITS, recurrent_activation="hard_sigmoid"),
+    lambda: LSTM(UNITS, use_bias=False),
+    lambda: LSTM(UNITS, dropout=0.5),
+    lambda: GRU(UNITS, recurrent_dropout=0.5),
+    lambda: GRU(UNITS, reset_after=False),
+    lambda: [LSTM(UNITS), GRU(UNITS, reset_after=False)],
+    lambda: [LSTM(UNITS), LSTM(UNITS, dtype="bfloat16")],
+]
+
+
+@pytest.mark.parametrize("make", OTHERS)
 def test_cells_with_other_equations_are_called(make):
     wrapper = kl.AttentionWrapper(make(), kl.LuongAttention(), dtype="float32")
     assert not wrapper.recurrent.kinds
@@ -300,9 +288,8 @@ def test_without_attention_it_is_kerass_own_rnn():
 def test_a_cells_states_may_be_a_nest():
     cell, h, c = Nested(), np.zeros((2, UNITS)), np.zeros((2, UNITS))
     wrapper = kl.AttentionWrapper(cell, None, input_feeding=False)
-    outputs, *ends, _ = kl.InputFeedingDecoder(wrapper)(
-        INPUTS, MEMORY, return_state=True
-    )
+    decode = kl.InputFeedingDecoder(wrapper)
+    outputs, *ends, _ = decode(INPUTS, MEMORY, return_state=True)
     for t in range(3):
         h, c = np.tanh(INPUTS[:, t] @ cell.kernel.numpy() + h - c), h + c
         np.testing.assert_allclose(outputs[:, t], h, atol=1e-5)
@@ -328,9 +315,8 @@ def test_dropout_of_kerass_cells_is_one_mask_a_sequence_and_for_training(kind):
     """With recurrent weights of zeros, equal words give equal h in training too."""
     cells = [LSTM(8, dropout=0.5, seed=1) for _ in range(2)]
     cell = cells[0] if kind == "lstm" else cells
-    decoder = kl.InputFeedingDecoder(
-        kl.AttentionWrapper(cell, None, input_feeding=False)
-    )
+    wrapper = kl.AttentionWrapper(cell, None, input_feeding=False)
+    decoder = kl.InputFeedingDecoder(wrapper)
     same = np.repeat(INPUTS[:, :1], 4, axis=1)
     decoder(same, MEMORY)
     for one in cells:
@@ -386,10 +372,5 @@ def test_the_config_of_a_bridge_has_all_options():
     bridge = kl.StateBridge([4, 2], "relu", use_bias=False, kernel_initializer="ones")
     again = kl.StateBridge.from_config(bridge.get_config())
     assert again.get_config() == bridge.get_config()
-    close(
-        again(STATES),
-        [
-            x.sum(-1, keepdims=True).clip(0).repeat(n, -1)
-            for x, n in zip(STATES, (4, 2), strict=True)
-        ],
-    )
+    sums = [x.sum(-1, keepdims=True).clip(0) for x in STATES]
+    close(again(STATES), [sums[0].repeat(4, -1), sums[1].repeat(2, -1)])

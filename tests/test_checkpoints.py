@@ -3,8 +3,6 @@
 Where its directory is damaged, or another one by now, it says so and writes nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -69,19 +67,12 @@ def train(run_dir, *callbacks, epochs=EPOCHS, steps=2, eager=True):
     checkpoints = Checkpoints(run_dir, steps=steps)
     follow = FollowEpoch(checkpoints.restore(model))
     place = keras.callbacks.LambdaCallback(on_test_begin=checkpoints.check_place)
-    fit(
-        model,
-        follow.batches(
-            lambda seed: small_data(BATCHES).unbatch().shuffle(10, seed=seed).batch(2)
-        ),
-        epochs,
-        checkpoints,
-        validation_data=small_data(batches=1),
-        callbacks=training_callbacks(
-            run_dir, perplexity, [place, follow, *callbacks], [checkpoints]
-        ),
-        verbose=0,
-    )
+    data = small_data(BATCHES).unbatch()
+    batches = follow.batches(lambda seed: data.shuffle(10, seed=seed).batch(2))
+    callbacks = [place, follow, *callbacks], [checkpoints]
+    callbacks = training_callbacks(run_dir, perplexity, *callbacks)
+    given = {"validation_data": small_data(batches=1), "callbacks": callbacks}
+    fit(model, batches, epochs, checkpoints, **given, verbose=0)
     return model, checkpoints.position
 
 
@@ -130,16 +121,14 @@ def copy(whole, tmp_path):
 SLOWLY = ([1], (0, 0)), ([3, 2], (1, 0)), ([4], (1, 0)), ([6], (1, 2))
 
 
-@pytest.mark.parametrize(
-    "kills, position, eager",
-    [
-        ([3], (0, 2), True),
-        *(pytest.param(*case, False, marks=pytest.mark.slow) for case in SLOWLY),
-    ],
-)
-def test_going_on_equals_never_stopping(
-    tmp_path, wholes, monkeypatch, kills, position, eager
-):
+KILLED = [
+    ([3], (0, 2), True),
+    *(pytest.param(*case, False, marks=pytest.mark.slow) for case in SLOWLY),
+]
+
+
+@pytest.mark.parametrize("kills, position, eager", KILLED)
+def test_going_on_is_the_same(tmp_path, wholes, monkeypatch, kills, position, eager):
     """Also where a relative directory was moved meanwhile."""
     monkeypatch.chdir(tmp_path)
     whole = wholes(eager=eager)
@@ -161,9 +150,10 @@ def test_where_there_is_nothing_left_to_do_nothing_is_done(copy, whole):
     assert_equal(model, whole.saved)
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
-)
+SIGNALS = [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_saves_and_stops(tmp_path, whole, number):
     before = signal.getsignal(number)
     ask = After(2, lambda: os.kill(os.getpid(), number))
@@ -175,18 +165,14 @@ def test_a_signal_saves_and_stops(tmp_path, whole, number):
     assert_equal(model, whole.model)
 
 
-@pytest.mark.parametrize(
-    "mine, others, expected",
-    [
-        ([4, 6], [], 6),
-        ([4, 6], [[2, 4]], 4),
-        ([4, 6], [[4, 6], [6, -1]], 6),
-        ([6, 4], [[2, -1]], -1),
-        ([], [[2, 4]], -1),
-        ([0], [[0, -1]], 0),
-        ([], [[-1, -1]], None),
-    ],
-)
+MACHINES = [
+    *(([4, 6], [], 6), ([4, 6], [[2, 4]], 4), ([4, 6], [[4, 6], [6, -1]], 6)),
+    *(([6, 4], [[2, -1]], -1), ([], [[2, 4]], -1), ([0], [[0, -1]], 0)),
+    ([], [[-1, -1]], None),
+]
+
+
+@pytest.mark.parametrize("mine, others, expected", MACHINES)
 def test_machines_go_on_from_what_all_of_them_have(mine, others, expected):
     def gather(row):
         assert row.shape == (1, 2) and row.dtype == np.int64
@@ -195,13 +181,11 @@ def test_machines_go_on_from_what_all_of_them_have(mine, others, expected):
     assert newest_common(mine, 2, gather) == expected
 
 
-@pytest.mark.parametrize(
-    "saved, other, place",
-    [(True, [0, -1], (0, 0)), (False, [0, -1], (0, 0)), (False, [4, 6], None)],
-)
-def test_a_machine_killed_before_its_first_checkpoint(
-    tmp_path, monkeypatch, saved, other, place
-):
+FIRST = [(True, [0, -1], (0, 0)), (False, [0, -1], (0, 0)), (False, [4, 6], None)]
+
+
+@pytest.mark.parametrize("saved, other, place", FIRST)
+def test_a_machine_killed_before_it_saved(tmp_path, monkeypatch, saved, other, place):
     """If others have saved the beginning: its own is the same. Else it needs theirs."""
     if saved:
         restored(tmp_path)
@@ -238,10 +222,8 @@ def test_a_damaged_checkpoint_is_passed_over(copy, whole):
     assert [x["epoch"] for x in read_history(copy.path)] == [1, 2]
     for path in copy.checkpoints.glob("*.data-*"):
         path.write_bytes(b"")
-    with (
-        pytest.warns(UserWarning, match="cannot be read"),
-        pytest.raises(OSError, match="None of the checkpoints"),
-    ):
+    none = pytest.raises(OSError, match="None of the checkpoints")
+    with pytest.warns(UserWarning, match="cannot be read"), none:
         restored(copy.path)
 
 

@@ -24,10 +24,8 @@ def folder(tmp_path_factory):
     targets[30:35] = [f"{x}&nbsp;!" for x in targets[30:35]]
     targets[35] = " "
     sources, targets = sources + sources[-40:], targets + targets[-40:]  # repeats
-    held = [
-        side + more[100:103]
-        for side, more in zip(test, (sources, targets), strict=True)
-    ]
+    texts = zip(test, (sources, targets), strict=True)
+    held = [side + more[100:103] for side, more in texts]
     for split, sides in {"train": (sources, targets), "test": held}.items():
         for language, lines in zip(("en", "de"), sides, strict=True):
             write_lines(folder / f"{split}.{language}", lines)
@@ -48,19 +46,16 @@ def test_the_report(folder, capsys):
         "40 of 640 pairs (6.2%) repeat another one: ",
     ):
         assert f"  - {text}" in train
-    assert train.index("same sentence") < train.index(
-        "an empty side"
-    )  # the worst first
+    same = train.index("same sentence")
+    assert same < train.index("an empty side")  # the worst first
     assert test.startswith("23 pairs\n  - 3 of its pairs are in the training text too.")
 
 
 def test_the_report_as_json(folder, capsys):
     run("check", folder, "--source", "en", "--target", "de", "--json")
     found = json.loads(capsys.readouterr().out)
-    assert found["languages"] == ["en", "de"] and [*found["splits"]] == [
-        "train",
-        "test",
-    ]
+    assert found["languages"] == ["en", "de"]
+    assert [*found["splits"]] == ["train", "test"]
     faults = found["splits"]["train"]["faults"]
     assert COUNTS == {name: faults[name]["pairs"] for name in COUNTS}
     assert faults["markup"] == {"pairs": 15, "of": 640, "line": 21, "most": None}
@@ -75,9 +70,8 @@ def test_what_is_left(keep, folder, tmp_path, capsys):
     out = capsys.readouterr().out
     corpus = load_corpus(tmp_path / "clean", "en", "de")
     assert corpus.splits == ("train", "validation", "test")  # one is held out
-    assert sentences(corpus, "test") == sentences(
-        load_corpus(folder, "en", "de"), "test"
-    )
+    before = load_corpus(folder, "en", "de")
+    assert sentences(corpus, "test") == sentences(before, "test")
     sources, targets = sentences(corpus.whole, "train")
     dropped = {"copy": 20, "markup": 10, "empty": 1, "repeat": 40}
     lost = sum(number for name, number in dropped.items() if name not in keep)

@@ -1,7 +1,5 @@
 """How good runs are: on any text, beside each other, and by which search."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -18,10 +16,8 @@ from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong import Translation, WordTokenizer
 from keras_luong.cli import translators
 from keras_luong.cli.compare import HEADER
-from keras_luong.decoding import BeamSearch
 from keras_luong.evaluation import plots, scores
 from keras_luong.evaluation.judgement import judge
 from keras_luong.evaluation.report import text_report
@@ -40,7 +36,7 @@ def whole(tmp_path_factory):
     """A translator, and its run and data: of the test set it says the references."""
     directory = tmp_path_factory.mktemp("runs")
     keras.utils.set_random_seed(0)
-    translator = word_translator(BeamSearch(2, max_length=7, min_length=6))
+    translator = word_translator(kl.BeamSearch(2, max_length=7, min_length=6))
     said = [t.text for t in translator.translate(SOURCES)]
     for split, references in (("train", said), ("val", said[::-1]), ("test_a", said)):
         for side, lines in (("en", SOURCES), ("de", references)):
@@ -185,7 +181,7 @@ def test_the_report_has_the_pictures(path, files, tmp_path, monkeypatch, capsys)
 class Noting:
     """Knows two tags, and keeps what it was asked to translate."""
 
-    source_tokenizer = WordTokenizer(["a", "<news>", "<old>"])
+    source_tokenizer = kl.WordTokenizer(["a", "<news>", "<old>"])
 
     def __init__(self):
         self.asked = []
@@ -193,22 +189,20 @@ class Noting:
     def translate(self, texts, batch_size, progress):
         self.asked.append([*texts])
         no = np.zeros([0, 0]), False, np.zeros([0])
-        return [Translation("x y", 0.0, [], [], *no) for _ in texts]
+        return [kl.Translation("x y", 0.0, [], [], *no) for _ in texts]
 
 
-@pytest.mark.parametrize(
-    "own, words, expected",
-    [
-        ({"tag": "old"}, ["--tag", "news"], "news"),
-        ({"tag": "old"}, [], "old"),
-        ({"tag": "old"}, ["--data", "{data}"], None),
-        ({"tag": "old"}, ["--test", "{data}/val.en", "{data}/val.de"], None),
-        ({}, ["--test", "{data}/val.en", "{data}/val.de", "--tag", "news"], "news"),
-    ],
-)
-def test_the_tag_in_front_of_what_is_read(
-    own, words, expected, path, tmp_path, monkeypatch, capsys
-):
+TAGGED = [
+    ({"tag": "old"}, ["--tag", "news"], "news"),
+    ({"tag": "old"}, [], "old"),
+    ({"tag": "old"}, ["--data", "{data}"], None),
+    ({"tag": "old"}, ["--test", "{data}/val.en", "{data}/val.de"], None),
+    ({}, ["--test", "{data}/val.en", "{data}/val.de", "--tag", "news"], "news"),
+]
+
+
+@pytest.mark.parametrize("own, words, expected", TAGGED)
+def test_the_tag_in_front(own, words, expected, path, tmp_path, monkeypatch, capsys):
     changed(path, tmp_path, **own)
     noting = Noting()
     monkeypatch.setattr(translators, "load_translator", lambda options: noting)
@@ -229,7 +223,7 @@ def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, c
     """As the one that it was fine-tuned from: it reads the same text without."""
     changed(path, tmp_path, tag="news")
     runs = {tmp_path: Noting(), path: Noting()}
-    runs[path].source_tokenizer = WordTokenizer(["a"])
+    runs[path].source_tokenizer = kl.WordTokenizer(["a"])
     monkeypatch.setattr(translators, "load_translator", lambda x: runs[x.run_dir])
     run("evaluate", tmp_path, "--against", path, *words)
     assert f"note: {path} reads the sources without <news>." in capsys.readouterr().out
@@ -269,71 +263,73 @@ EPOCHS = [
 ]
 
 
-class TestCompare:
-    """The table of runs."""
+# The table of runs.
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def runs(cls, tmp_path_factory):
-        """One with results, one that is being trained, one that has just begun."""
-        parent = tmp_path_factory.mktemp("runs")
-        model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
-        for name, epochs, settings in (
-            ("a", EPOCHS, {"seed": 1, "dropout": 0.1}),
-            ("b", EPOCHS[:1], {"seed": 1, "attention": None, "beta_2": None}),
-            ("c", [], {"seed": 1}),
-            ("mean", [], {"seed": 1, "average_of": ["x", "y"]}),
-            ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
-        ):
-            run = RunDirectory(parent / name)
-            write_record(run.path, model, BeamSearch(), 20, {**settings, "data": "x"})
-            run.history.write_text("".join(f"{json.dumps(x)}\n" for x in epochs))
-        results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
-        write_json(RunDirectory(parent / "a").results, results)
-        (parent / "notes").mkdir()
-        return parent
 
-    @staticmethod
-    def rows(*words):
-        """The cells of the table's rows, without its line."""
-        lines = run("compare", *words).splitlines()
-        return [[x.strip() for x in line.strip("|").split("|")] for line in lines]
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One with results, one that is being trained, one that has just begun."""
+    parent = tmp_path_factory.mktemp("runs")
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
+    for name, epochs, settings in (
+        ("a", EPOCHS, {"seed": 1, "dropout": 0.1}),
+        ("b", EPOCHS[:1], {"seed": 1, "attention": None, "beta_2": None}),
+        ("c", [], {"seed": 1}),
+        ("mean", [], {"seed": 1, "average_of": ["x", "y"]}),
+        ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
+    ):
+        run = RunDirectory(parent / name)
+        write_record(run.path, model, kl.BeamSearch(), 20, {**settings, "data": "x"})
+        run.history.write_text("".join(f"{json.dumps(x)}\n" for x in epochs))
+    results = {"validation": {"bleu": 35.5, "chrf": 60.25}, "test": {"bleu": 99.0}}
+    write_json(RunDirectory(parent / "a").results, results)
+    (parent / "notes").mkdir()
+    return parent
 
-    def test_shows_what_differs_and_what_was_reached(self, runs, capsys):
-        header, _, *rows = self.rows(*(runs / name for name in "acb"))
-        told = capsys.readouterr()
-        assert header == list(HEADER)
-        assert rows == [
-            ["c", "", "0", "0", "", "", "", ""],
-            ["b", "attention none", "1", "2", "5.00", "31.00", "", ""],
-            ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50", "60.25"],
-        ]  # never the test set
-        assert told.out.splitlines()[2].startswith("| c ")
-        reason = "it has finished no epoch"
-        assert told.err == f"note: of c nothing is known yet, as {reason}.\n"
 
-    def test_shows_the_settings_that_are_asked_for(self, runs):
-        rows = self.rows(runs / "a", "--flags", "seed", "dropout")
-        assert rows[2][1] == "seed 1, dropout 0.1"
+def rows_of(*words):
+    """The cells of the table's rows, without its line."""
+    lines = run("compare", *words).splitlines()
+    return [[x.strip() for x in line.strip("|").split("|")] for line in lines]
 
-    def test_every_path_gets_a_row_or_a_sentence(self, runs, capsys):
-        rows = self.rows(runs / "notes", runs / "odd", runs / "mean")
-        assert rows[2:] == [
-            ["mean", "average of 2", "0", "0", "", "", "", ""],
-            ["odd", "", "2", "0", "6.00", "33.25", "", ""],
-        ]
-        told = capsys.readouterr().err.splitlines()
-        assert told[0] == f"note: {runs / 'notes'} is no run directory."
-        assert "note: of mean nothing is known yet, as an average is not" in told[1]
-        (runs / "odd" / "history.jsonl").write_text('{"epoch": 1, "val_bleu": 7}\n')
-        assert self.rows(runs / "odd")[2][2:6] == ["1", "0", "inf", "7.00"]
+
+def test_shows_what_differs_and_what_was_reached(runs, capsys):
+    header, _, *rows = rows_of(*(runs / name for name in "acb"))
+    told = capsys.readouterr()
+    assert header == list(HEADER)
+    assert rows == [
+        ["c", "", "0", "0", "", "", "", ""],
+        ["b", "attention none", "1", "2", "5.00", "31.00", "", ""],
+        ["a", "dropout 0.1", "2", "2", "5.00", "33.25", "35.50", "60.25"],
+    ]  # never the test set
+    assert told.out.splitlines()[2].startswith("| c ")
+    reason = "it has finished no epoch"
+    assert told.err == f"note: of c nothing is known yet, as {reason}.\n"
+
+
+def test_shows_the_settings_that_are_asked_for(runs):
+    rows = rows_of(runs / "a", "--flags", "seed", "dropout")
+    assert rows[2][1] == "seed 1, dropout 0.1"
+
+
+def test_every_path_gets_a_row_or_a_sentence(runs, capsys):
+    rows = rows_of(runs / "notes", runs / "odd", runs / "mean")
+    assert rows[2:] == [
+        ["mean", "average of 2", "0", "0", "", "", "", ""],
+        ["odd", "", "2", "0", "6.00", "33.25", "", ""],
+    ]
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"note: {runs / 'notes'} is no run directory."
+    assert "note: of mean nothing is known yet, as an average is not" in told[1]
+    (runs / "odd" / "history.jsonl").write_text('{"epoch": 1, "val_bleu": 7}\n')
+    assert rows_of(runs / "odd")[2][2:6] == ["1", "0", "inf", "7.00"]
 
 
 class Searched:
     """Translates every source as its search is called."""
 
     def __init__(self, beam_width=2, length_penalty=0.4, n_best=2):
-        self.search = BeamSearch(beam_width, n_best, length_penalty=length_penalty)
+        self.search = kl.BeamSearch(beam_width, n_best, length_penalty=length_penalty)
 
     def with_search(self, **changes):
         return Searched(**changes)
@@ -347,42 +343,41 @@ WITH = "translates with beam {}, length penalty 1.4 (before: beam 2, 0.4; {} BLE
 AS_BEFORE = "goes on translating with beam 2, 0.4: none is better"
 
 
-class TestTune:
-    """The best search becomes the run's."""
+# The best search becomes the run's.
 
-    @pytest.mark.parametrize(
-        ("figures", "best", "told"),
-        [
-            ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
-            ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
-            ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
-        ],
-        ids=["better", "the narrower beam", "not better"],
-    )
-    def test_it_is_replaced_only_by_a_better_one(
-        self, figures, best, told, tmp_path, monkeypatch, capsys
-    ):
-        write_corpus(tmp_path, train=9, val=4)
-        settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
-        translator = word_translator(BeamSearch(2, n_best=2, length_penalty=0.4))
-        path = written_run(tmp_path / "run", translator, settings).path
-        figures = {"2 0.4": 30.0, **figures}
 
-        def bleu(texts, *_):
-            return SimpleNamespace(score=figures.get(texts[0], 0.0), signature="s")
+TUNED = [
+    ({"5 1.4": 31.25, "5 0": 31.24}, (5, 1.4, 2), WITH.format(5, "+1.2")),
+    ({"5 1.4": 31.0, "1 1.4": 31.0}, (1, 1.4, 1), WITH.format(1, "+1")),
+    ({"5 1.4": 30.0, "5 0": 29.0}, (2, 0.4, 2), AS_BEFORE),
+]
 
-        monkeypatch.setattr(load_save, "load", lambda _: Searched())
-        monkeypatch.setattr(scores, "bleu", bleu)
-        words = "--beam_widths 5 1 2 --length_penalties 0 0.4 1.4".split()
-        found = run("tune", path, *words)
-        head, *lines, last = capsys.readouterr().out.splitlines()
-        tried = [" ".join(line.split()[:2]) for line in lines[:9]]
-        pairs = [f"{width} {x}" for width in (5, 1, 2) for x in ("0", "0.4", "1.4")]
-        assert tried == ["2 0.4", *(pair for pair in pairs if pair != "2 0.4")]
-        assert "4 sentences, 13a" in head and last == f"{path} {told}"
-        search, names = read_record(path)["search"], "beam_width length_penalty n_best"
-        assert tuple(search[name] for name in names.split()) == best
-        assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
+
+@pytest.mark.parametrize(
+    "figures, best, told", TUNED, ids=["better", "the narrower beam", "not better"]
+)
+def test_a_better_one_alone(figures, best, told, tmp_path, monkeypatch, capsys):
+    write_corpus(tmp_path, train=9, val=4)
+    settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
+    translator = word_translator(kl.BeamSearch(2, n_best=2, length_penalty=0.4))
+    path = written_run(tmp_path / "run", translator, settings).path
+    figures = {"2 0.4": 30.0, **figures}
+
+    def bleu(texts, *_):
+        return SimpleNamespace(score=figures.get(texts[0], 0.0), signature="s")
+
+    monkeypatch.setattr(load_save, "load", lambda _: Searched())
+    monkeypatch.setattr(scores, "bleu", bleu)
+    words = "--beam_widths 5 1 2 --length_penalties 0 0.4 1.4".split()
+    found = run("tune", path, *words)
+    head, *lines, last = capsys.readouterr().out.splitlines()
+    tried = [" ".join(line.split()[:2]) for line in lines[:9]]
+    pairs = [f"{width} {x}" for width in (5, 1, 2) for x in ("0", "0.4", "1.4")]
+    assert tried == ["2 0.4", *(pair for pair in pairs if pair != "2 0.4")]
+    assert "4 sentences, 13a" in head and last == f"{path} {told}"
+    search, names = read_record(path)["search"], "beam_width length_penalty n_best"
+    assert tuple(search[name] for name in names.split()) == best
+    assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
 
 
 def test_a_table_is_not_scored_as_lines(tmp_path, tiny_run):

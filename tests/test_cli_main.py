@@ -1,7 +1,5 @@
 """Command lines: help, options, what is said of mistakes, and exit codes."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import importlib
@@ -9,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -19,6 +16,7 @@ import keras
 import pytest
 import tensorflow as tf
 from commands import options
+from processes import ROOT, python
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
@@ -31,22 +29,11 @@ from keras_luong.cli.errors import run_carefully
 from keras_luong.cli.main import main, warnings_as_notes
 from keras_luong.cli.train import RARE, TRAINING, default_run_dir
 from keras_luong.config.fields import hints_of
-from keras_luong.config.models import Seq2SeqConfig
 from keras_luong.config.presets import PAPERS, PRESETS
 from keras_luong.config.training import TrainingConfig
 from keras_luong.export import signatures
 from keras_luong.files import saved_beside, write_json
 from keras_luong.runs.run import read_record
-
-ROOT = Path(__file__).parents[1]
-
-
-def python(*words, **environment):
-    """A process of its own, with this checkout's code."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    words = [sys.executable, *words]
-    return subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
-
 
 HELP = """
 import sys
@@ -66,7 +53,7 @@ print({"tensorflow", "keras", "numpy", "sacrebleu"} & sys.modules.keys())
 
 def test_help_tells_every_option_and_does_not_wait_for_tensorflow():
     """Nor do mistakes; and whatever is a run is looked for at once."""
-    done = python("-c", HELP)
+    done = python("-c", HELP, cwd=ROOT)
     all_commands, *texts, version, loaded = done.stdout.split("END\n")
     assert loaded == "set()\n" and version.strip() == kl.__version__
     one, other = done.stderr.splitlines()
@@ -75,9 +62,8 @@ def test_help_tells_every_option_and_does_not_wait_for_tensorflow():
     for name, text in zip(COMMANDS, texts, strict=True):
         module = importlib.import_module(f"keras_luong.cli.{name}")
         assert name in all_commands and f"keras-luong {name}" in text
-        for field, hint in hints_of(
-            vars(module)[f"{name.capitalize()}Options"]
-        ).items():
+        cls = vars(module)[f"{name.capitalize()}Options"]
+        for field, hint in hints_of(cls).items():
             option = rf"(--{field}|{field.upper()})\b"
             assert re.search(option, text), f"{name} {option}"
             is_run = field in ("run_dir", "run_dirs", "ensemble", "against")
@@ -91,7 +77,7 @@ def help_of_training(capsys, *words):
 
 def test_help_of_training_has_all_there_is(capsys):
     text = help_of_training(capsys, "--help=all")
-    for cls in (*TRAINING.values(), Seq2SeqConfig):
+    for cls in (*TRAINING.values(), kl.Seq2SeqConfig):
         for field in dataclasses.fields(cls):
             name = field.name.upper() if field.name == "data" else f"--{field.name}"
             assert name in text or field.name.endswith("_vocab_size")
@@ -105,10 +91,8 @@ def test_help_of_training_has_all_there_is(capsys):
     lines = help_of_training(capsys, "--preset", "multi30k", "--help").split()
     assert "[default: 4000]" in " ".join(lines) and "Dropout" not in lines
     assert "--num_heads" in help_of_training(capsys, "--preset=wu2021-tiny", "--help")
-    few, every = (
-        set(re.findall(r"^ *--(\w+)", said, re.M))
-        for said in (help_of_training(capsys, "--help"), text)
-    )
+    usual = help_of_training(capsys, "--help")
+    few, every = ({*re.findall(r"^ *--(\w+)", x, re.M)} for x in (usual, text))
     assert len(few) <= 45 and few < every and RARE <= every - few
 
 
@@ -151,19 +135,15 @@ translate x --length_penalty 1 --average 1 | At most one of --length_penalty, --
 translate x --average nan | --average must be finite and not negative.*nan
 translate x --n_best 0 | --n_best must be at least 1. Received: 0
 translate x --output a.parquet | Parquet needs --engine ray. Received: a.parquet
-translate x --input a.tmx --column b | --column is of a .tsv, .*Received: a.tmx
+translate x --input a.tmx --column b | --column is of a .tsv, .csv, .*Received: a.tmx
 evaluate --test a b | RUN_DIR is missing: give a run, or --hypotheses
 evaluate x a b | did you mean --test a b\?
 evaluate x --test a | --test needs 2 values, and has a: see
 evaluate x --hypotheses c | --hypotheses needs --test
 evaluate --test a b --hypotheses c --beam_width 3 | --beam_width needs RUN_DIR
-evaluate --test a b --hypotheses c --against d | --against needs RUN_DIR
-evaluate --test a b --hypotheses c --tag d | --tag needs RUN_DIR
 evaluate x --test a b --data d | At most one of --test, --data
-score x y | TARGET is missing
 export x | Give one of OUT, a directory or a file whose name ends in .tflite
 export x y --web z | Give one of OUT, a directory or a file whose name ends in .tflite
-average x --last 3 --weights a | At most one of --last, --weights
 tune x --beam_widths 4 1.5 | --beam_widths must be a whole number.*1.5
 compare --flags a b | RUN_DIRS is missing .it comes before
 translate no/run | There is no run directory at no/run. keras-luong train makes one
@@ -171,7 +151,6 @@ translate rum | There is no run directory at rum. Did you mean run\?
 translate folder | folder is no run directory, as it has no run.json
 translate run --input no/file | There is no file no/file
 translate run --input model | model is a directory, and not a file
-translate run --terms no/file | There is no file no/file
 translate run --terms png | png is no text
 translate run --output run | --output must be a file to write. Received a directory
 translate run --output one/x | one/x cannot be written: /
@@ -180,14 +159,11 @@ translate run --engine ray --input two --output folder | --output must be a file
 evaluate run --against turned | translates xx into yy. Received: turned, which tran
 evaluate run --test no/file no/file | There is no file no/file
 evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
-score run two no/file | There is no file no/file
 export run one | OUT must be a directory, or a file whose name ends in .tflite
 export run model | --overwrite to replace it, or --version 8 for a new one
 verify run two --saved_model no/model | There is no directory no/model
-average run --weights no/file | There is no file no/file
 average run --out turned | --out
 distill run --out run | --out must be new. Received: run
-compare no/run | There is no run directory at no/run
 train phrases --run_dir one | one
 train folder --source a --target b | folder has no train.a and train.b
 train folder/train.xx --source a --target b | folder/train.xx
@@ -210,15 +186,10 @@ def there(tmp_path_factory):
     }.items():
         write_json(path / name / "run.json", {**record, "settings": changed})
     for name, content in {
-        "one": b"a\n",
-        "two": b"b\nc\n",
-        "bad": b"d\n\xff\n",
+        **{"one": b"a\n", "two": b"b\nc\n", "bad": b"d\n\xff\n", "empty": b""},
+        **{"folder/train.xx": b"a\n", "folder/deep/x.parquet": b"a\n"},
+        **{"model/1/x": b"", "model/7/x": b""},
         "bad.gz": gzip.compress(b"a\n" * 9)[:-4],
-        "empty": b"",
-        "folder/train.xx": b"a\n",
-        "folder/deep/x.parquet": b"a\n",
-        "model/1/x": b"",
-        "model/7/x": b"",
         "png": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
     }.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -229,9 +200,7 @@ def there(tmp_path_factory):
 
 
 @pytest.mark.parametrize("argv, message", table(MISTAKES))
-def test_mistakes_are_told_in_a_sentence_before_a_command_begins(
-    argv, message, there, monkeypatch, capsys
-):
+def test_mistakes_are_told_in_a_sentence(argv, message, there, monkeypatch, capsys):
     """Wrong options, and wrong paths."""
     monkeypatch.chdir(there)
     begun = []
@@ -249,12 +218,10 @@ evaluate nameless | give --data, --source, --target
 evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
 evaluate run --against run | Two of .* are the same
 evaluate run --bleu_tokenize 13b | --bleu_tokenize.*'13b'.*'13a'
-score run two one | two has 2 lines and one has 1: line 2
 score run pipe two | There is no file pipe
 score run one bad.gz | bad.gz .*is damaged
 score run two two --output two | --output would overwrite the input, two
 export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite
-export run x.tflite --warmup | --warmup is for a SavedModel
 export run x.tflite --precision float32 | --precision is for a SavedModel.*float32
 export run x --quantize int8 | --quantize is for a .tflite file or a page.*int8, x
 export run --web x --version 2 | --version is for a SavedModel.*2, --web x
@@ -268,9 +235,7 @@ compare run --flags source drop_out | No run has a setting drop_out
 
 
 @pytest.mark.parametrize("argv, message", table(REFUSED))
-def test_what_does_not_fit_is_told_before_a_run_is_loaded(
-    argv, message, there, monkeypatch, capsys
-):
+def test_what_does_not_fit_is_told_first(argv, message, there, monkeypatch, capsys):
     monkeypatch.chdir(there)
     monkeypatch.delattr(translators, "load_ensemble")
     before = {path: path.stat().st_mtime_ns for path in there.rglob("*")}
@@ -316,29 +281,25 @@ def test_a_training_is_a_configuration():
     assert (config.preset, config.seed) == ("small", 2)
 
 
-@pytest.mark.parametrize(
-    "words, run_dir, given",
-    [
-        ("my/corpus --source fr --target en", "runs/corpus-fr-en", {}),
-        ("--data my/corpus/ --target en", "runs/corpus-en", {}),
-        ("my/corpus --run_dir runs/x", "runs/x", {}),
-        ("phrases", "runs/phrases", {}),
-        (
-            "my/corpus --source fr --dropout 0.25 --no-shared --epochs 7",
-            "runs/corpus-fr",
-            {"dropout": 0.25, "shared": False, "epochs": 7},
-        ),
-    ],
-)
+NO_DEFAULTS = {"dropout": 0.25, "shared": False}
+TRAININGS = [
+    ("my/corpus --source fr --target en", "runs/corpus-fr-en", {}),
+    ("--data my/corpus/ --target en", "runs/corpus-en", {}),
+    ("my/corpus --run_dir runs/x", "runs/x", {}),
+    ("phrases", "runs/phrases", {}),
+    ("phrases --dropout 0.25 --no-shared", "runs/phrases", NO_DEFAULTS),
+]
+
+
+@pytest.mark.parametrize("words, run_dir, given", TRAININGS)
 def test_a_corpus_is_all_that_training_needs(words, run_dir, given):
     """What is given is not chosen."""
     chosen, path, _ = training(words)
     assert path == Path(run_dir) and chosen.given == given
     assert chosen.data == re.search(r"my/corpus/?|phrases", words)[0]
-    assert [chosen.source, chosen.target] == [
-        (re.findall(rf"--{side} (\w+)", words) or [None])[0]
-        for side in ("source", "target")
-    ]
+    for side in ("source", "target"):
+        named = re.findall(rf"--{side} (\w+)", words)
+        assert getattr(chosen, side) == (named[0] if named else None)
 
 
 def test_where_pydantic_is_imported():
@@ -372,22 +333,22 @@ ECHO = SimpleNamespace(translate=lambda texts: [SimpleNamespace(text=texts[0])])
 OURS = "This is a fault of keras-luong, in keras_luong.export.signatures, line"
 
 
-@pytest.mark.parametrize(
-    "work, code, message",
-    [
-        (lambda: check_size("a", 0), 2, "keras-luong: a must be at least 1. Rec"),
-        (lambda: failing(FileNotFoundError(2, "None", "x")), 2, "None: 'x'"),
-        (lambda: failing(ValueError("of others\n two")), 1, "Error: of others two"),
-        (lambda: failing(RuntimeError("it fell")), 1, "RuntimeError: it fell"),
-        (lambda: failing(MemoryError()), 1, "MemoryError (--debug shows where.)"),
-        (lambda: failing(KeyError("x")), 1, "KeyError: 'x' (--debug shows all of it.)"),
-        (lambda: failing(IndexError()), 1, "IndexError: IndexError (--debug"),
-        (lambda: failing(KeyboardInterrupt()), 130, ""),
-        (lambda: export._compare("x", ECHO, "a", "b"), 1, ": x translates 'a' as 'b'"),
-        (lambda: signatures.fields(None), 1, OURS),
-        (lambda: saved_beside(None).__enter__(), 1, "keras-luong or of pathlib, in "),
-    ],
-)  # fmt: skip
+FAULTS = [
+    (lambda: check_size("a", 0), 2, "keras-luong: a must be at least 1. Rec"),
+    (lambda: failing(FileNotFoundError(2, "None", "x")), 2, "None: 'x'"),
+    (lambda: failing(ValueError("of others\n two")), 1, "Error: of others two"),
+    (lambda: failing(RuntimeError("it fell")), 1, "RuntimeError: it fell"),
+    (lambda: failing(MemoryError()), 1, "MemoryError (--debug shows where.)"),
+    (lambda: failing(KeyError("x")), 1, "KeyError: 'x' (--debug shows all of it.)"),
+    (lambda: failing(IndexError()), 1, "IndexError: IndexError (--debug"),
+    (lambda: failing(KeyboardInterrupt()), 130, ""),
+    (lambda: export._compare("x", ECHO, "a", "b"), 1, ": x translates 'a' as 'b'"),
+    (lambda: signatures.fields(None), 1, OURS),
+    (lambda: saved_beside(None).__enter__(), 1, "keras-luong or of pathlib, in "),
+]
+
+
+@pytest.mark.parametrize("work, code, message", FAULTS)
 def test_whose_fault_an_error_is(work, code, message, capsys):
     assert message in failed(capsys, work, code)
     with pytest.raises(BaseException) as raised:
@@ -410,13 +371,11 @@ def test_what_goes_wrong_before_a_command_begins(monkeypatch, capsys):
     assert "fault of keras-luong" in text
 
 
-@pytest.mark.parametrize(
-    ("given", "machine", "used"),
-    [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)],
-)
-def test_tensorflow_computes_by_onednn_unless_users_say_otherwise(
-    given, machine, used, monkeypatch
-):
+ONEDNN = [(None, "x86_64", "1"), ("0", "x86_64", "0"), (None, "aarch64", None)]
+
+
+@pytest.mark.parametrize("given, machine, used", ONEDNN)
+def test_tensorflow_computes_by_onednn(given, machine, used, monkeypatch):
     name, seen = "TF_ENABLE_ONEDNN_OPTS", []
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setenv(name, given or "")
@@ -494,11 +453,9 @@ def test_another_backend_is_told_in_a_sentence(tmp_path, monkeypatch, capsys):
     "settings, told",
     [('{"backend": "torch"}', "Received: 'torch'"), ("[1]", "keras.json is damaged: ")],
 )
-def test_another_backend_is_found_before_keras_is_imported(
-    settings, told, tmp_path, monkeypatch
-):
+def test_another_backend_is_found_first(settings, told, tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     (tmp_path / "keras.json").write_text(settings)
     words = ["-m", "keras_luong.cli", "translate", "x"]
-    done = python(*words, KERAS_HOME=str(tmp_path))
+    done = python(*words, check=False, environment={"KERAS_HOME": str(tmp_path)})
     assert done.returncode == 2 and told in done.stderr

@@ -1,7 +1,5 @@
 """Translating and scoring lines: one line in is one line out."""
 
-from __future__ import annotations
-
 import codecs
 import dataclasses
 import gzip
@@ -21,7 +19,6 @@ from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong import BeamSearch, Translator, WordTokenizer
 from keras_luong.cli import translators
 from keras_luong.cli.lines import LineTranslator, columns
 from keras_luong.cli.main import main
@@ -42,10 +39,10 @@ def path(tmp_path_factory):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(8, 9, units=8))
     for weight in model.trainable_variables:
         weight.assign(4.0 * weight)
-    words = kl.TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
-    search = BeamSearch(2, max_length=6)
+    words = kl.TokenizerPair(*map(kl.WordTokenizer, (list("abcd"), list("ABCDE"))))
+    search = kl.BeamSearch(2, max_length=6)
     directory = tmp_path_factory.mktemp("run")
-    return written_run(directory, Translator(model, words, search, 10)).path
+    return written_run(directory, kl.Translator(model, words, search, 10)).path
 
 
 @pytest.fixture(scope="session")
@@ -126,21 +123,16 @@ def test_what_is_cut_is_counted_over_the_whole_input(path, tmp_path, capsys):
 
 def test_files_plain_and_gzip_and_pipes(path, traced, tmp_path):
     texts = [t.text for t in traced.translate(["a b", "c"])]
-    packed, plain, pipe, rows = (
-        tmp_path / name for name in ("in.gz", "in.txt", "pipe", "in.jsonl")
-    )
+    names = "in.gz", "in.txt", "pipe", "in.jsonl"
+    packed, plain, pipe, rows = (tmp_path / name for name in names)
     packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + b"a b\r\nc\r\n"))
     plain.write_bytes(b"a b\nc")
     rows.write_bytes(b'{"n": 1, "text": "a\\nb"}\n{"text": "c"}\n')
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(b"a b\nc\n",))
     writer.start()
-    for source, name in (
-        (packed, "out.txt"),
-        (plain, "out.gz"),
-        (pipe, "out.gz"),
-        (rows, "out.jsonl"),
-    ):
+    outs = {packed: "out.txt", plain: "out.gz", pipe: "out.gz", rows: "out.jsonl"}
+    for source, name in outs.items():
         run("translate", path, "--input", source, "--output", tmp_path / name)
         assert [*read_lines(tmp_path / name)] == texts
     writer.join()
@@ -180,7 +172,7 @@ def test_pictures_of_lines_that_have_words(translated, monkeypatch, tmp_path):
 def test_no_pictures_without_attention(path, loaded, monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     model = build("sutskever2014", 8, 9, units=4, num_layers=1)
-    other = Translator(model, loaded.tokenizers, loaded.search)
+    other = kl.Translator(model, loaded.tokenizers, loaded.search)
     monkeypatch.setattr(translators, "load_translator", lambda options: other)
     with pytest.raises(ValueError, match="--pictures needs a model with attention"):
         run("translate", path, "--pictures", tmp_path / "pictures")
@@ -267,8 +259,8 @@ def test_what_is_asked_for_of_each_line(path, tmp_path, monkeypatch, capsys):
             yield [SimpleNamespace(text="E", score=-1.0, unmet=["A"] * (len(read) - 1))]
 
     translator = SimpleNamespace(stream=stream, with_search=lambda n_best: translator)
-    translator.source_tokenizer = WordTokenizer(["a", "b", "news", "<news>"])
-    translator.target_tokenizer = WordTokenizer(list("ABCE"))
+    translator.source_tokenizer = kl.WordTokenizer(["a", "b", "news", "<news>"])
+    translator.target_tokenizer = kl.WordTokenizer(list("ABCE"))
     monkeypatch.setattr(translators, "load_translator", lambda options: translator)
     run("translate", path, *words)
     first = (b"<news> a b", ["B", "E"], "C", 32, 9, True)  # E just once
@@ -278,17 +270,17 @@ def test_what_is_asked_for_of_each_line(path, tmp_path, monkeypatch, capsys):
     assert "line 1 lacks" not in said and "translation of line 2 lacks 'A'" in said
 
 
-@pytest.mark.parametrize(
-    "option, text, message",
-    [
-        ("constraints", "E\n", "file must have a line for each.*1 .* 2"),
-        ("constraints", "E\tÄ\n\n", "file asks for .*: 'Ä' .line 1"),
-        ("prefixes", "E\n", "file must have a line for each.*1 .* 2"),
-        ("prefixes", "E\nÄ\n", "file asks for .*: 'Ä' .line 2"),
-        ("terms", "x\tY\n\nb\tZ\n", "in.txt, line 1, needs 'Z'. .*file has .*"
-         "'Y' .line 1.*'Z' .line 3"),
-    ],
-)  # fmt: skip
+NEEDS = "in.txt, line 1, needs 'Z'. .*file has .*'Y' .line 1.*'Z' .line 3"
+NOT_REQUIRED = [
+    ("constraints", "E\n", "file must have a line for each.*1 .* 2"),
+    ("constraints", "E\tÄ\n\n", "file asks for .*: 'Ä' .line 1"),
+    ("prefixes", "E\n", "file must have a line for each.*1 .* 2"),
+    ("prefixes", "E\nÄ\n", "file asks for .*: 'Ä' .line 2"),
+    ("terms", "x\tY\n\nb\tZ\n", NEEDS),
+]
+
+
+@pytest.mark.parametrize("option, text, message", NOT_REQUIRED)
 def test_what_cannot_be_required(option, text, message, path, traced, tmp_path):
     given, file = written(tmp_path / "in.txt", [b"a b", b"b"]), tmp_path / "file"
     file.write_text(text)
@@ -296,9 +288,7 @@ def test_what_cannot_be_required(option, text, message, path, traced, tmp_path):
         run("translate", path, "--input", given, f"--{option}", file)
 
 
-def test_terms_that_no_line_has_are_told_all_at_once(
-    loaded, translated, tmp_path, capfdbinary
-):
+def test_terms_that_no_line_has_are_told(loaded, translated, tmp_path, capfdbinary):
     """What of standard input is missing is told as it is read."""
     given, terms = written(tmp_path / "in.txt", [b"a b"]), tmp_path / "terms.tsv"
     terms.write_text("x\tÄ\ny\tÖ Ö\nb\tE\n")
@@ -313,7 +303,7 @@ def test_terms_that_no_line_has_are_told_all_at_once(
 
 
 def test_a_run_with_tags_says_so_where_none_is_given(capsys):
-    words = WordTokenizer(["a", "<ui>", "<news>", "<bt>"])
+    words = kl.WordTokenizer(["a", "<ui>", "<news>", "<bt>"])
     translator = SimpleNamespace(source_tokenizer=words)
     translators.tell_tags(translator, "ui")
     assert capsys.readouterr().err == ""
@@ -406,9 +396,8 @@ def test_commands_look_at_their_text(path, traced, tmp_path, monkeypatch, capsys
 
 def test_an_ensemble_in_another_precision(tmp_path):
     """What a command needs comes before what is asked for."""
-    first, other = (
-        written_run(tmp_path / name, word_translator()).path for name in "ab"
-    )
+    paths = tmp_path / "a", tmp_path / "b"
+    first, other = (written_run(x, word_translator()).path for x in paths)
     words = ["--ensemble", other, "--precision", "mixed_bfloat16"]
     asked = options("score", first, "a", "b", *words)
     for given, expected in ((None, "mixed_bfloat16"), ("float32", "float32")):
@@ -422,7 +411,7 @@ def searched(search, *words):
 
 
 def test_the_search_is_the_runs_with_what_options_change(tmp_path):
-    search = BeamSearch(4, n_best=3, max_length=6, length_penalty=0.6, forbidden=(5,))
+    search = kl.BeamSearch(4, 3, 6, length_penalty=0.6, forbidden=(5,))
     found = searched(search)
     assert found.search == search and found.max_source_length == 10
     words = "--beam_width 2 --average 0.7 --no_unknown --coverage_penalty 0.2"
@@ -437,59 +426,61 @@ def test_the_search_is_the_runs_with_what_options_change(tmp_path):
     assert found.search == dataclasses.replace(search, **changes)
     assert searched(search, "--length_penalty", "0").search.length_penalty == 0
     greedy = kl.GreedySearch(max_length=8)  # a beam of one
-    assert searched(greedy).search == BeamSearch(1, max_length=8)
-    expected = BeamSearch(4, max_length=8)
+    assert searched(greedy).search == kl.BeamSearch(1, max_length=8)
+    expected = kl.BeamSearch(4, max_length=8)
     assert searched(greedy, "--beam_width", "4").search == expected
     kl.Shortlist([4, 5], [[0]] * 9, 7).save(tmp_path / "s.npz")
-    found = searched(BeamSearch(2), "--shortlist", tmp_path / "s.npz")
+    found = searched(kl.BeamSearch(2), "--shortlist", tmp_path / "s.npz")
     assert set(found.search.shortlist.frequent) == {4, 5}
 
 
-class TestCorpus:
-    """The corpus of a run, or the one that options name."""
+# The corpus of a run, or the one that options name.
 
-    def test_options_come_before_the_runs(self, tmp_path):
-        write_corpus(tmp_path, train=3, val=2)
 
-        def seen(settings, *words):
-            run = written_run(tmp_path / "run", word_translator(), settings).path
-            return corpus_of(options("tune", run, *words), run)
+def test_options_come_before_the_runs(tmp_path):
+    write_corpus(tmp_path, train=3, val=2)
 
-        settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
-        corpus = seen(settings)
-        assert corpus.splits == ("train", "validation")
-        assert (corpus.source_language, corpus.target_language) == ("xx", "yy")
-        turned = seen(settings, "--source", "yy", "--target", "xx")
-        pair = next(turned.pairs("train").as_numpy_iterator())
-        assert pair["source"].isupper() and not pair["target"].isupper()
-        with pytest.raises(ValueError, match="not name its data: give --data, --tar"):
-            seen({"source": "xx"})
-        words = ["--data", tmp_path, "--target", "yy"]
-        assert seen({"source": "xx"}, *words).name == tmp_path.name
-        with pytest.raises(FileNotFoundError, match="nowhere"):
-            corpus_of(options("tune", "x"), tmp_path / "nowhere")
-
-    @pytest.fixture
-    def known(self, tmp_path):
-        """A run that knows its text, and the text."""
-        data = tmp_path / "data"
-        data.mkdir()
-        write_corpus(data, train=30)
-        settings = {"data": str(data), "source": "xx", "target": "yy", "tag": "news"}
+    def seen(settings, *words):
         run = written_run(tmp_path / "run", word_translator(), settings).path
-        texts = survey(load_corpus(data, "xx", "yy")).texts
-        write_json(run / "run.json", {**read_record(run), "corpus": texts})
-        return run, data
+        return corpus_of(options("tune", run, *words), run)
 
-    def test_text_that_was_not_there_is_told(self, known):
-        """Pairs that are held out now may have been trained on."""
-        run, data = known
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            for with_tag in (True, False):
-                corpus_of(options("tune", run), run, with_tag)
-            write_corpus(data, train=60)  # it begins as before
-            for words in (["--data", data], ["--source", "yy", "--target", "xx"]):
-                corpus_of(options("tune", run, *words), run)
-        with pytest.warns(UserWarning, match="validation text of .*data is another"):
-            corpus_of(options("tune", run), run)
+    settings = {"data": str(tmp_path), "source": "xx", "target": "yy"}
+    corpus = seen(settings)
+    assert corpus.splits == ("train", "validation")
+    assert (corpus.source_language, corpus.target_language) == ("xx", "yy")
+    turned = seen(settings, "--source", "yy", "--target", "xx")
+    pair = next(turned.pairs("train").as_numpy_iterator())
+    assert pair["source"].isupper() and not pair["target"].isupper()
+    with pytest.raises(ValueError, match="not name its data: give --data, --tar"):
+        seen({"source": "xx"})
+    words = ["--data", tmp_path, "--target", "yy"]
+    assert seen({"source": "xx"}, *words).name == tmp_path.name
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        corpus_of(options("tune", "x"), tmp_path / "nowhere")
+
+
+@pytest.fixture
+def known(tmp_path):
+    """A run that knows its text, and the text."""
+    data = tmp_path / "data"
+    data.mkdir()
+    write_corpus(data, train=30)
+    settings = {"data": str(data), "source": "xx", "target": "yy", "tag": "news"}
+    run = written_run(tmp_path / "run", word_translator(), settings).path
+    texts = survey(load_corpus(data, "xx", "yy")).texts
+    write_json(run / "run.json", {**read_record(run), "corpus": texts})
+    return run, data
+
+
+def test_text_that_was_not_there_is_told(known):
+    """Pairs that are held out now may have been trained on."""
+    run, data = known
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for with_tag in (True, False):
+            corpus_of(options("tune", run), run, with_tag)
+        write_corpus(data, train=60)  # it begins as before
+        for words in (["--data", data], ["--source", "yy", "--target", "xx"]):
+            corpus_of(options("tune", run, *words), run)
+    with pytest.warns(UserWarning, match="validation text of .*data is another"):
+        corpus_of(options("tune", run), run)

@@ -1,7 +1,5 @@
 """The benchmark that compares the attentions of the paper."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys
@@ -25,14 +23,14 @@ def translation(tokens, source_tokens, alignment, text="?"):
     return Translation(text, 0.0, tokens, source_tokens, np.array(alignment), False, ())
 
 
-@pytest.mark.parametrize(
-    "weights, error",
-    [
-        (np.eye(3)[[1, 0, 2]], 0),
-        (np.eye(3)[[2, 2, 2]], 100),  # attention to the end token alone is wrong
-        (np.zeros((3, 3)), None),  # none at all has no error
-    ],
-)
+ERRORS = [
+    (np.eye(3)[[1, 0, 2]], 0),
+    (np.eye(3)[[2, 2, 2]], 100),  # attention to the end token alone is wrong
+    (np.zeros((3, 3)), None),  # none at all has no error
+]
+
+
+@pytest.mark.parametrize("weights, error", ERRORS)
 def test_alignment_error_is_that_of_the_references(weights, error):
     example = SimpleNamespace(alignment=((0, 1), (1, 0)))
     corpus = SimpleNamespace(examples=lambda split: [example])

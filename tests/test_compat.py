@@ -4,8 +4,6 @@ The others have their own tests where they are used: in layers, recurrences, mig
 and exports.
 """
 
-from __future__ import annotations
-
 import keras
 import pytest
 
@@ -16,9 +14,10 @@ def dtype_of(x):
     return keras.backend.standardize_dtype(keras.ops.convert_to_tensor(x).dtype)
 
 
-@pytest.mark.parametrize(
-    "policy", ["mixed_float16", "mixed_bfloat16", "float32", "float64"]
-)
+POLICIES = ["mixed_float16", "mixed_bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_weights_read_as_in_a_call_also_within_another_layers(policy):
     outer = keras.layers.Dense(2, dtype="mixed_float16")
     layer = keras.layers.Dense(2, dtype=policy)

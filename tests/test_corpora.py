@@ -1,6 +1,5 @@
 """Which corpus `--data` is, and the pairs that are streamed of it, or why not."""
 
-import gzip
 import json
 import os
 import re
@@ -10,16 +9,13 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from odd_rows import packed
 
 from keras_luong.files import read_lines, write_lines
 from keras_luong.text.corpora import TextFiles, TfdsCorpus, load_corpus
 from keras_luong.text.corpus import fingerprint, notes, sentences
 from keras_luong.text.corpus_files import ADVICE, read_table
 from keras_luong.text.rows import Table
-
-
-def packed(content):
-    return gzip.compress(content, mtime=0)
 
 
 def fill(folder, names, lines=("a\tb",)):
@@ -33,10 +29,8 @@ def fill(folder, names, lines=("a\tb",)):
 def found(folder, *languages):
     """Split → the names of its files."""
     corpus = TextFiles.from_directory(folder, *languages)
-    return {
-        split: " ".join(path.name for path in files.paths)
-        for split, files in corpus.files.items()
-    }
+    files = corpus.files.items()
+    return {split: " ".join(path.name for path in x.paths) for split, x in files}
 
 
 TWO, THREE = "train.en train.de", "train.en train.de train.fr"
@@ -227,16 +221,12 @@ NO_TABLES = [
     ("a", "fr\tit\na\tb", OTHERS),
     ("a", "a b", "Line 1 of .*a has no tab"),
     ("a", "", "Line 1 of .*a is empty"),
-    ("a", "\na\tb", "Line 1 of .*a is empty: it should be two sent"),
     ("a", "a\tb\tc\n" * 2, "has 3 columns, and names none en and de: it sho"),
-    ("a", "1\ta\tb\ten\tde\n" * 2, "has 5 columns, and names none en and de"),
     # Spoilt lines.
     ("a", "a\tb\nc\nd\te", "Line 2 of .*a has 1 column and needs 2"),
     ("a", "a\tb\nc\td\te", "Line 2 of .* has 3 columns and the first one has 2"),
     ("a", "a\t\nb\t ", "Column 2 of .*a has 2 lines, all blank"),
     ("a", "en\tde", "Column 1 of .*a is empty"),
-    ("a", b"a\tb\nx\ty\nc\t\xff", "a is not UTF-8: line 3 has the byte 0xff"),
-    ("a", "a\tb".encode("utf-16"), "is UTF-16.*iconv -f UTF-16 -t UTF-8"),
 ]
 
 
@@ -327,7 +317,6 @@ SPOILT = [
     ("", "", r"a\.en is empty"),
     ("1\n2\n3", "\n \n\t\n", r"a\.de has 3 lines, all blank"),
     (b"1\n2\n\xff\n", "1\n2\n3\n", r"a\.en is not UTF-8: line 3 has the byte 0xff"),
-    ("1\n2", b"1\n2\xc3", r"a\.de is not UTF-8: line 2 has the byte 0xc3"),
 ]
 
 

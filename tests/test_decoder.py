@@ -86,10 +86,10 @@ def same(found, expected, atol=1e-5, rtol=1e-7):
         np.testing.assert_allclose(x, y, atol=atol, rtol=rtol)
 
 
-@pytest.mark.parametrize(
-    "name, dtype",
-    cases(*OF_ATTENTION, "lstm", "gru", "several", "gnmt", "h", others=DOUBLE),
-)
+STEPPED = cases(*OF_ATTENTION, "lstm", "gru", "several", "gnmt", "h", others=DOUBLE)
+
+
+@pytest.mark.parametrize("name, dtype", STEPPED)
 def test_a_search_steps_as_the_decoder_does(name, dtype):
     """From given states; three hypotheses, each for itself: one reads the target."""
     keras.config.set_dtype_policy(dtype)
@@ -111,10 +111,10 @@ def test_a_search_steps_as_the_decoder_does(name, dtype):
         np.testing.assert_allclose(ends[-2], np.sum(weights, 1), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(CELLS, *OF_ATTENTION, "lstm", "gru, not fed", "called", "several"),
-)
+PADDED = slow_but(CELLS, *OF_ATTENTION, "lstm", "gru, not fed", "called", "several")
+
+
+@pytest.mark.parametrize("name", PADDED)
 def test_padding_changes_nothing_and_gives_zeros(name):
     """Whatever it holds, of either side: as if the sentence were alone."""
     decoder, _, memory, mask = decoder_of(name)
@@ -140,20 +140,17 @@ def test_it_goes_on_where_it_stopped_and_gives_the_last_word_alone(name, words):
     decoder, cell, memory, mask = decoder_of(name)
     whole, weights, *ends = decoder(INPUTS, memory, mask, mask=words, **ALL)
     halves = [None] * 2 if words is None else (words[:, :1], words[:, 1:])
-    first, *states = decoder(
-        INPUTS[:, :1], memory, mask, mask=halves[0], return_state=True
-    )
-    rest, _, *finals = decoder(
-        INPUTS[:, 1:], memory, mask, mask=halves[1], initial_state=states, **ALL
-    )
+    given = {"mask": halves[0], "return_state": True}
+    first, *states = decoder(INPUTS[:, :1], memory, mask, **given)
+    given = {"mask": halves[1], "initial_state": states, **ALL}
+    rest, _, *finals = decoder(INPUTS[:, 1:], memory, mask, **given)
     same([np.concatenate([first, rest], 1), *finals], [whole, *ends])
     last = kl.InputFeedingDecoder(cell, return_sequences=False)
     at = [0, 1], [STEPS - 1, STEPS - 1 if words is None else 1]
     found = last(INPUTS, memory, mask, mask=words, **ALL)
     same(found, [np.asarray(whole)[at], np.asarray(weights)[at], *ends])
-    assert (
-        kl.InputFeedingDecoder.from_config(last.get_config()).return_sequences is False
-    )
+    again = kl.InputFeedingDecoder.from_config(last.get_config())
+    assert again.return_sequences is False
 
 
 #: Cells, and the loop of training: of a graph, of XLA, of memories of any length.
@@ -186,9 +183,8 @@ def test_training_computes_what_inference_does(name, way):
 
     options = {"jit_compile": way == "xla", "autograph": False}
     if way == "any length":
-        options["input_signature"] = [
-            tf.TensorSpec([None, None, *x.shape[2:]], x.dtype) for x in given
-        ]
+        shapes = [([None, None, *x.shape[2:]], x.dtype) for x in given]
+        options["input_signature"] = [tf.TensorSpec(*x) for x in shapes]
     expected = compute(*given, training=False)
     found = tf.function(compute, **options)(*given)
     same(found, expected, atol=2e-5, rtol=1e-4)
@@ -210,12 +206,10 @@ def test_shapes_and_dtypes_are_known_before_weights_are(name, dtype):
     early = decoder.compute_output_shape(INPUTS.shape, shapes)
     step = fresh.compute_output_shape((2, 1, WIDTH), None, shapes)
     assert not cell.built and not fresh.built
-    symbolic = decoder(
-        *keras.tree.map_structure(
-            lambda x: keras.KerasTensor(x.shape, x.dtype), (INPUTS, memory, mask)
-        ),
-        **ALL,
+    given = keras.tree.map_structure(
+        lambda x: keras.KerasTensor(x.shape, x.dtype), (INPUTS, memory, mask)
     )
+    symbolic = decoder(*given, **ALL)
     results = decoder(INPUTS, memory, mask, **ALL)
     assert early == decoder.compute_output_shape(INPUTS.shape, shapes)
     assert early == tuple(results[0].shape)
@@ -294,9 +288,8 @@ def test_dropout_masks_are_of_layers_and_once_a_sequence():
     assert not any(cell.make_mode(memory, training=False).noise)
     noise = cell.make_mode(memory, training=True).noise
     assert {i: n.shape for i, n in noise.below.items()} == {1: (50, UNITS)}
-    assert {i: n.shape for i, n in noise.recurrent.items()} == dict.fromkeys(
-        [0, 1], (50, UNITS)
-    )
+    shapes = {i: n.shape for i, n in noise.recurrent.items()}
+    assert shapes == dict.fromkeys([0, 1], (50, UNITS))
     for mask in (noise.below[1], noise.recurrent[0]):
         assert set(np.unique(mask)) == {0, 2}
 
@@ -315,22 +308,19 @@ def test_positions_count_words_and_wait_at_masked_steps(input_feeding):
     options = {"use_attentional_vector": False, "input_feeding": input_feeding}
     cell = kl.InputFeedingDecoderCell(UNITS, _Positions(), **options)
     mask = np.array([[True] * STEPS, [True, False, True]])
-    outputs, *states = kl.InputFeedingDecoder(cell)(
-        INPUTS, MEMORY, mask=mask, return_state=True
-    )
+    decode = kl.InputFeedingDecoder(cell)
+    outputs, *states = decode(INPUTS, MEMORY, mask=mask, return_state=True)
     counted = np.asarray(outputs)[..., 0]  # the output is the context
     np.testing.assert_array_equal(counted, [[0, 1, 2], [0, 0, 1]])
     np.testing.assert_array_equal(states[-1], [[STEPS], [2]])
 
 
+SLOWLY = [pytest.param(x, True, marks=pytest.mark.slow) for x in (True, False)]
+EMPTY = [(True, False), *SLOWLY]
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "input_feeding, training",
-    [
-        (True, False),
-        *(pytest.param(x, True, marks=pytest.mark.slow) for x in (True, False)),
-    ],
-)
+@pytest.mark.parametrize("input_feeding, training", EMPTY)
 def test_an_empty_batch_has_empty_outputs_and_no_gradient(input_feeding, training):
     """In training, in a graph that knows no sizes."""
     decoder, *_ = decoder_of(fed(input_feeding=input_feeding))

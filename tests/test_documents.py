@@ -92,12 +92,8 @@ def export_first(example):
             run(*shlex.split(line, comments=True)[1:])
 
 
-PAGES = Sybil(
-    [
-        CodeBlockParser(language="python", evaluator=Printed()),
-        CodeBlockParser(language="bash", evaluator=export_first),
-    ]
-)
+PYTHON = CodeBlockParser(language="python", evaluator=Printed())
+PAGES = Sybil([PYTHON, CodeBlockParser(language="bash", evaluator=export_first)])
 
 #: Pages whose model has learned at their end.
 LEARN = {"README", "one_layer"}
@@ -162,9 +158,8 @@ def test_the_reference_has_public_names_and_what_pages_import():
             paths = [f"{module}.{name}" for name in names.split(", ")]
             of_pages |= {path: pkgutil.resolve_name(path) for path in paths}
     assert len(of_pages) > 10
-    wanted = {
-        x: y for x, y in {**PUBLIC, **of_pages}.items() if not inspect.ismodule(y)
-    }
+    every = {**PUBLIC, **of_pages}.items()
+    wanted = {x: y for x, y in every if not inspect.ismodule(y)}
     assert not [x for x, y in wanted.items() if not any(y is z for z in found)]
     members = re.findall(r"^::: (\S+)\n(?: .*\n)*? +members: \[(.*)\]$", text, re.M)
     for path, names in members:

@@ -11,12 +11,8 @@ from keras_luong.layers.cells import CELL_TYPES
 LENGTHS = [5, 3, 1]
 MASK = np.arange(5) < np.array(LENGTHS)[:, None]
 EMBEDDED = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")
-WAYS = {
-    "forward": {},
-    "backwards": {"go_backwards": True},
-    "both": {"bidirectional": True},
-    "first": {"bidirectional": "first"},
-}
+WAYS = {"forward": {}, "backwards": {"go_backwards": True}}
+WAYS |= {"both": {"bidirectional": True}, "first": {"bidirectional": "first"}}
 
 
 def close(found, expected, atol=1e-5):
@@ -35,16 +31,11 @@ def read_by_keras(encoder, start=None):
         states = [next(start, None) for _ in range(count)]
         outputs, ends = [], []
         for k, (layer, backwards) in enumerate(level):
-            loop = keras.layers.RNN(
-                layer.cell,
-                return_sequences=True,
-                return_state=True,
-                go_backwards=bool(backwards),
-                zero_output_for_mask=True,
-            )
-            own = [
-                s[:, 3 * k : 3 * k + 3] if both else s for s in states if s is not None
-            ]
+            options = dict.fromkeys(["return_sequences", "return_state"], True)
+            options |= {"zero_output_for_mask": True, "go_backwards": bool(backwards)}
+            loop = keras.layers.RNN(layer.cell, **options)
+            there = [s for s in states if s is not None]
+            own = [s[:, 3 * k : 3 * k + 3] if both else s for s in there]
             if len(level) == 2 and not both and not backwards:
                 own = []  # of the first layer alone its backward direction has states
             y, *end = loop(x, mask=MASK, initial_state=own or None)
@@ -78,9 +69,8 @@ def test_it_equals_kerass_own_loops(cell_type, way):
     spec = encoder.compute_output_spec(keras.KerasTensor((3, 5, 4)))
     assert [tuple(x.shape) for x in spec] == shapes
     assert [x[-1] for x in shapes[1:]] == encoder.state_sizes
-    alone = RecurrentEncoder.from_config(
-        {**encoder.get_config(), "return_state": False}
-    )
+    config = {**encoder.get_config(), "return_state": False}
+    alone = RecurrentEncoder.from_config(config)
     assert alone.compute_output_shape((3, 5, 4)) == shapes[0]
     alone.build((None, None, 4))
     alone.set_weights(encoder.get_weights())

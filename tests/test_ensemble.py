@@ -1,7 +1,5 @@
 """Ensembles, against NumPy and their members alone; shortlists, against all words."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re
@@ -22,7 +20,6 @@ from keras_luong.models import build
 from keras_luong.runs.load_save import load_ensemble
 from keras_luong.runs.run import RunDirectory
 from keras_luong.special_ids import BOS_ID, EOS_ID
-from keras_luong.text.tokenizer_pair import TokenizerPair, WordTokenizer
 
 SIZES = _, V = 8, 30
 SOURCES = np.array([[4, 6, 7, 5, 3], [5, 3, 0, 0, 0], [7, 7, 4, 3, 0]], "int32")
@@ -86,18 +83,18 @@ SOME, OTHERS = Fixed([0.5, 0.5, 0.0]), Fixed([0.0, 0.2, 0.8])
 THREE = [Fixed([0.7, 0.3]), Fixed([0.7, 0.3]), Fixed([0.1, 0.9])]
 
 
-@pytest.mark.parametrize(
-    ("members", "arithmetic", "geometric"),
-    [
-        ([EVEN, SURE], [0.3, 0.7], [1, 3]),  # √(.5 x .1) : √(.5 x .9)
-        ([EVEN, Fixed([0.01, 0.09])], [0.3, 0.7], [1, 3]),  # scaled, it is the same
-        ([Fixed([0.5, 0.5], dtype="float16"), SURE], [0.3, 0.7], [1, 3]),
-        ([SOME, OTHERS], [0.25, 0.35, 0.4], [0, 1, 0]),  # impossible for one of them
-        (THREE, [0.5, 0.5], [49 ** (1 / 3), 81 ** (1 / 3)]),
-        # Each member's own favourite is another one's horror.
-        ([Fixed([0.4, 0.6, 0]), Fixed([0.4, 0, 0.6])], [0.4, 0.3, 0.3], [1, 0, 0]),
-    ],
-)
+MEANS = [
+    ([EVEN, SURE], [0.3, 0.7], [1, 3]),  # √(.5 x .1) : √(.5 x .9)
+    ([EVEN, Fixed([0.01, 0.09])], [0.3, 0.7], [1, 3]),  # scaled, it is the same
+    ([Fixed([0.5, 0.5], dtype="float16"), SURE], [0.3, 0.7], [1, 3]),
+    ([SOME, OTHERS], [0.25, 0.35, 0.4], [0, 1, 0]),  # impossible for one of them
+    (THREE, [0.5, 0.5], [49 ** (1 / 3), 81 ** (1 / 3)]),
+    # Each member's own favourite is another one's horror.
+    ([Fixed([0.4, 0.6, 0]), Fixed([0.4, 0, 0.6])], [0.4, 0.3, 0.3], [1, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("members, arithmetic, geometric", MEANS)
 def test_means_by_hand(members, arithmetic, geometric):
     geometric = np.array(geometric) / sum(geometric)
     for mean, expected in (("arithmetic", arithmetic), ("geometric", geometric)):
@@ -154,7 +151,7 @@ def test_members_share_the_sizes_of_their_vocabularies(three):
     config = Ensemble([ANY, *three]).config
     assert (config.source_vocab_size, config.target_vocab_size) == SIZES
     with pytest.raises(ValueError, match="source tokenizer has 34.*size is 8"):
-        kl.Translator(Ensemble(three), WordTokenizer([str(i) for i in range(30)]))
+        kl.Translator(Ensemble(three), kl.WordTokenizer([str(i) for i in range(30)]))
 
 
 @pytest.mark.parametrize("name, sizes", [("source", (9, V)), ("target", (8, V + 1))])
@@ -168,16 +165,16 @@ def test_other_sizes_are_refused(three, name, sizes):
         Ensemble([Ensemble(three), other])
 
 
-@pytest.mark.parametrize(
-    ("models", "options", "error", "message"),
-    [
-        ([], {}, ValueError, "at least one model"),
-        (ANY, {}, TypeError, "models must be a list.*Fixed"),
-        (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
-        ([ANY, None], {}, TypeError, r"models\[1\].*None"),
-        ([ANY], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
-    ],
-)
+NO_ENSEMBLES = [
+    ([], {}, ValueError, "at least one model"),
+    (ANY, {}, TypeError, "models must be a list.*Fixed"),
+    (["en-de"], {}, TypeError, r"models\[0\].*`encode` and `step`.*'en-de'"),
+    ([ANY, None], {}, TypeError, r"models\[1\].*None"),
+    ([ANY], {"mean": "harmonic"}, ValueError, "geometric.*'harmonic'"),
+]
+
+
+@pytest.mark.parametrize("models, options, error, message", NO_ENSEMBLES)
 def test_refuses_what_is_no_ensemble(models, options, error, message):
     with pytest.raises(error, match=message):
         Ensemble(models, **options)
@@ -222,7 +219,7 @@ def test_t1_another_normalization_is_named(tmp_path, side):
     first, second = (written_run(tmp_path / x, translator) for x in "ab")
     sides = {x: translator.tokenizers for x in ("source", "target")}
     sides[side] = sides[side].with_normalization("nmt_nfkc")
-    TokenizerPair(**sides).save(second.tokenizer)
+    kl.TokenizerPair(**sides).save(second.tokenizer)
     message = f"Received: .*a, .*b, which differ in {side}_normalization 'identity' and"
     with pytest.raises(ValueError, match=f"{message} 'nmt_nfkc'$"):
         load_ensemble([first.path, second.path])
@@ -234,8 +231,8 @@ def test_runs_that_are_refused(runs):
         with pytest.raises(ValueError, match=f"Received: {re.escape(repr(no_list))}"):
             load_ensemble(no_list)
     tokenizers = RunDirectory(second).tokenizer
-    words = WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
-    TokenizerPair(words, WordTokenizer(["der", "Hund", "ist"])).save(tokenizers)
+    words = kl.WordTokenizer(["the", "red", "dog", "is", "cat"])  # in another order
+    kl.TokenizerPair(words, kl.WordTokenizer(["der", "Hund", "ist"])).save(tokenizers)
     with pytest.raises(ValueError, match=f"same tokenizers.*{first}, {second}"):
         load_ensemble([first, second])
     shutil.rmtree(tokenizers)
@@ -286,13 +283,11 @@ def test_with_all_words_nothing_changes(name):
         assert_same(kl.generate(model, SOURCES, search), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    [
-        ("tied", 1),
-        *(pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)),
-    ],
-)
+LATER = [pytest.param(x, i, marks=pytest.mark.slow) for x in NAMES for i in (0, 2)]
+SAID = [("tied", 1), *LATER]
+
+
+@pytest.mark.parametrize("name, seed", SAID)
 def test_a_sentence_says_what_its_own_words_allow(name, seed):
     listing = shortlist(seed, frequent=3 * seed)
     found = dataclasses.replace(SEARCH, shortlist=listing)(made(name), SOURCES)
@@ -304,9 +299,8 @@ def test_a_sentence_says_what_its_own_words_allow(name, seed):
 
 
 def test_constraints_know_the_words_by_their_ids():
-    search = dataclasses.replace(
-        SEARCH, shortlist=shortlist(), no_repeat_ngram=1, min_length=4, forbidden=(1,)
-    )
+    rules = {"no_repeat_ngram": 1, "min_length": 4, "forbidden": (1,)}
+    search = dataclasses.replace(SEARCH, shortlist=shortlist(), **rules)
     prefix = np.array([[29, 28], [27, 0], [0, 0]], "int32")
     found = search(made("own"), SOURCES, prefix)
     np.testing.assert_array_equal(found.ids[0, :, :2].numpy(), [[29, 28]] * 3)
@@ -362,17 +356,17 @@ def test_survives_a_file_as_others_do_not(tmp_path):
             Shortlist.load(path)
 
 
-@pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        (([4], [[4]], 3), ValueError, "vocab_size"),
-        (([4], [[4]], 9.0), TypeError, "vocab_size"),
-        (([9], [[4]], 9), ValueError, "frequent must hold ids from 0"),
-        (([4], [[-1]], 9), ValueError, "lexicon must hold ids from 0"),
-        (([0.5], [[4]], 9), TypeError, "frequent must hold integers"),
-        (([4], [4], 9), ValueError, "lexicon must have rank 2"),
-    ],
-)
+WRONG = [
+    (([4], [[4]], 3), ValueError, "vocab_size"),
+    (([4], [[4]], 9.0), TypeError, "vocab_size"),
+    (([9], [[4]], 9), ValueError, "frequent must hold ids from 0"),
+    (([4], [[-1]], 9), ValueError, "lexicon must hold ids from 0"),
+    (([0.5], [[4]], 9), TypeError, "frequent must hold integers"),
+    (([4], [4], 9), ValueError, "lexicon must have rank 2"),
+]
+
+
+@pytest.mark.parametrize("arguments, error, message", WRONG)
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         Shortlist(*arguments)
@@ -397,7 +391,7 @@ def path(tmp_path):
     for side, lines in (("en", "a b\nb c\nd\n"), ("de", "A B\nB C\nD\n")):
         for split in ("train", "val", "test"):
             (data / f"{split}.{side}").write_text(lines)
-    pair = TokenizerPair(WordTokenizer(list("abcd")), WordTokenizer(list("ABCDE")))
+    pair = kl.TokenizerPair(*map(kl.WordTokenizer, (list("abcd"), list("ABCDE"))))
     translator = kl.Translator(build("small", 8, 9, units=4), pair, SEARCH, 20)
     settings = {"data": str(data), "source": "en", "target": "de"}
     return written_run(tmp_path / "run", translator, settings).path

@@ -14,26 +14,12 @@ import pytest
 
 from keras_luong.text import PhraseCorpus, faults, misalignment
 from keras_luong.text.cleaning import REASONS, clean, mend
-from keras_luong.text.faults import (
-    FAULTS,
-    FaultCount,
-    FaultCounter,
-    FaultFinder,
-    fault_notes,
-    learn_faults,
-)
 from keras_luong.text.hashes import Sample
-from keras_luong.text.misalignment import (
-    compare_scores,
-    halves_of,
-    learn_alignment,
-    learn_table,
-)
 from keras_luong.text.words import is_unspaced
 
 SHARED = Path(__file__).parents[1] / "../shared/data"
 #: Knows no lengths and no alignment.
-FINDER = FaultFinder(("en", "de"), scale=1.0, ratio=np.log(1.65), alignment=None)
+FINDER = faults.FaultFinder(("en", "de"), scale=1.0, ratio=np.log(1.65), alignment=None)
 
 #: Fault → lines that have it, and lines that are right.
 LINES = {
@@ -45,15 +31,7 @@ LINES = {
     ),
     "control": (
         ["a\x00b", "\x1b[0m", "a\x7f", "\x93a\x94", "lost \ufffd", "a\ufeffb", "a\rb"],
-        [
-            "a\tb",
-            "a\u00a0b",
-            "a\u3000b",
-            "می\u200cروم",
-            "é",
-            "soft\u00adhyphen",
-            "👍🏽",
-        ],
+        "a\tb|a\u00a0b|a\u3000b|می\u200cروم|é|soft\u00adhyphen|👍🏽".split("|"),
     ),
     "markup": (
         "<b>a</b>|a<br>b|a <br /> b|<A HREF='/x'>y|a</p>|<!-- a|a &amp; b|&nbsp;|&#39;s"
@@ -76,28 +54,19 @@ def test_faults_of_a_line(name):
     other = ["a dog"] * len(lines)
     for sides in ((lines, other), (other, lines)):
         marks = FINDER.find(*sides, [name])[name]
-        assert dict(zip(lines, marks.tolist(), strict=True)) == dict(
-            zip(lines, expected, strict=True)
-        )
+        found = dict(zip(lines, marks.tolist(), strict=True))
+        assert found == dict(zip(lines, expected, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("text", "is_fault"),
-    [
-        ("A man is running along the beach.", True),
-        ("Ein Mann läuft am Strand.", True),
-        ("这是一只在海滩上的狗。", True),
-        ("كلب يركض على الشاطئ", True),
-        ("New York City Marathon", False),
-        ("James and Maria", False),
-        ("OK", False),
-        ("taxi", False),
-        ("东京", False),
-        ("5 kg, 10 km/h, 12:30, 3 cm", False),
-        ("Rue de la Paix", False),
-        ("https://example.com/this/is/it see.example.com", False),
-    ],
-)
+SENTENCES = "A man is running along the beach.|Ein Mann läuft am Strand."
+SENTENCES += "|这是一只在海滩上的狗。|كلب يركض على الشاطئ"
+NAMES = "New York City Marathon|James and Maria|OK|taxi|东京|5 kg, 10 km/h, 12:30, 3 cm"
+NAMES += "|Rue de la Paix|https://example.com/this/is/it see.example.com"
+COPIES = [*((x, True) for x in SENTENCES.split("|"))]
+COPIES += [(x, False) for x in NAMES.split("|")]
+
+
+@pytest.mark.parametrize("text, is_fault", COPIES)
 def test_copies_are_sentences(text, is_fault):
     """Names, numbers, addresses and single words are rightly the same."""
     sources, targets = [text, text, text], [text, text.upper(), text + " x y"]
@@ -105,21 +74,21 @@ def test_copies_are_sentences(text, is_fault):
     assert marks.tolist() == [is_fault, is_fault, False]
 
 
-@pytest.mark.parametrize(
-    ("scale", "source", "target", "is_fault"),
-    [
-        (1.0, 40, 79, False),  # 99 / 60 = 1.65
-        (1.0, 40, 80, True),
-        (1.0, 80, 40, True),
-        (1.0, 2, 16, False),  # short ones differ more
-        (1.0, 0, 0, False),
-        (2.0, 40, 80, False),  # twice as long is usual
-        (2.0, 40, 145, False),  # 165 / 100
-        (2.0, 40, 146, True),
-        (0.25, 160, 40, False),  # as of English and Chinese: counted in English letters
-        (0.25, 160, 20, True),
-    ],
-)
+LENGTHS = [
+    (1.0, 40, 79, False),  # 99 / 60 = 1.65
+    (1.0, 40, 80, True),
+    (1.0, 80, 40, True),
+    (1.0, 2, 16, False),  # short ones differ more
+    (1.0, 0, 0, False),
+    (2.0, 40, 80, False),  # twice as long is usual
+    (2.0, 40, 145, False),  # 165 / 100
+    (2.0, 40, 146, True),
+    (0.25, 160, 40, False),  # as of English and Chinese: counted in English letters
+    (0.25, 160, 20, True),
+]
+
+
+@pytest.mark.parametrize("scale, source, target, is_fault", LENGTHS)
 def test_lengths(scale, source, target, is_fault):
     finder = FINDER._replace(scale=scale)
     marks = finder.find(["x" * source], ["x" * target], ["length"])["length"]
@@ -138,8 +107,8 @@ def test_languages_of_single_lines():
 def test_only_what_is_asked_for_and_nothing_of_nothing():
     assert [*FINDER.find(["a"], ["b"], ["copy", "empty"])] == ["empty", "copy"]
     found = FINDER.find([], [])
-    assert [*found] == [*FAULTS] and all(x.shape == (0,) for x in found.values())
-    assert learn_faults([], [], "en", "de").alignment is None
+    assert [*found] == [*faults.FAULTS] and all(x.shape == (0,) for x in found.values())
+    assert faults.learn_faults([], [], "en", "de").alignment is None
 
 
 @functools.cache
@@ -153,9 +122,8 @@ def misalign(targets, share, seed=0):
     """Some of the targets change places: the new ones, and which."""
     rows = random.Random(seed).sample(range(len(targets)), round(share * len(targets)))
     targets = [*targets]
-    for row, text in zip(
-        rows, [targets[row] for row in rows[1:] + rows[:1]], strict=True
-    ):
+    moved = [targets[row] for row in rows[1:] + rows[:1]]
+    for row, text in zip(rows, moved, strict=True):
         targets[row] = text
     return targets, np.isin(np.arange(len(targets)), rows)
 
@@ -164,10 +132,8 @@ def in_hanzi(lines):
     """A language without spaces: two characters for each word."""
     words = sorted({word for line in lines for word in line.split()})
     rng = random.Random(0)
-    names = {
-        word: "".join(map(chr, rng.choices(range(0x4E00, 0x5200), k=2)))
-        for word in words
-    }
+    hanzi = range(0x4E00, 0x5200)
+    names = {word: "".join(map(chr, rng.choices(hanzi, k=2))) for word in words}
     return ["".join(names[word] for word in line.split()) for line in lines]
 
 
@@ -176,7 +142,7 @@ def in_hanzi(lines):
 def test_the_share_of_misaligned_pairs(language, share):
     sources, targets = phrases()
     targets, is_wrong = misalign(language(targets), share)
-    alignment = learn_alignment(sources, targets)
+    alignment = misalignment.learn_alignment(sources, targets)
     assert abs(alignment.share - share) < 0.025
     if 0 < share < 0.2:
         found = alignment.misaligned(sources, targets)
@@ -188,11 +154,11 @@ def test_the_share_of_misaligned_pairs(language, share):
 def test_nothing_is_said_of_too_few_pairs():
     """Nor of pairs that only repeat each other, and of short ones."""
     sources, targets = phrases()
-    assert learn_alignment(sources[:499], targets[:499]) is None
-    assert learn_alignment(sources[:400] * 9, targets[:400] * 9) is None
+    assert misalignment.learn_alignment(sources[:499], targets[:499]) is None
+    assert misalignment.learn_alignment(sources[:400] * 9, targets[:400] * 9) is None
     short = [" ".join(line.split()[:3]) for line in sources]
-    assert learn_alignment(short, targets) is None
-    alignment = learn_alignment(sources, targets)
+    assert misalignment.learn_alignment(short, targets) is None
+    alignment = misalignment.learn_alignment(sources, targets)
     scores = alignment.scores(["the dog saw", sources[0]], [targets[0]] * 2)
     assert np.isnan(scores).tolist() == [True, False]
     assert not alignment.misaligned(["the dog saw"], [targets[0]]).any()
@@ -201,30 +167,33 @@ def test_nothing_is_said_of_too_few_pairs():
 def test_one_round_of_model_1(monkeypatch):
     """By hand: of two pairs, "a b" = "x y" and "a" = "x"."""
     monkeypatch.setattr(misalignment, "_ROUNDS", 1)
-    table = learn_table(["a b", "a"], ["x y", "x"])
+    table = misalignment.learn_table(["a b", "a"], ["x y", "x"])
     # Expected: a-x 1 / 2.2 + 1 / 1.1, others 1 / 2.2; a is 2/3 of the words, b 1/3.
     assert {*table.source} == {"a", "b"} and {*table.target} == {"x", "y"}
-    gains = [
-        float(table.gains[table.source[x], table.target[y]])
-        for x, y in ("ax", "ay", "bx", "by")
-    ]
+    places = [(table.source[x], table.target[y]) for x, y in ("ax", "ay", "bx", "by")]
+    gains = [float(table.gains[place]) for place in places]
     assert gains == pytest.approx([1.125, 0.75, 0.75, 1.5], rel=1e-3)
 
 
 def test_scores_by_hand():
     """A tenth of the pairs scores like what is mixed up, and the others more."""
     mixed = np.linspace(-100, 100, 1001)
-    share, least = compare_scores(np.sort([*mixed[::10], *range(300, 1200)]), mixed)
+    share, least = misalignment.compare_scores(
+        np.sort([*mixed[::10], *range(300, 1200)]), mixed
+    )
     assert share == pytest.approx(0.1, abs=0.005) and least > 80
-    share, least = compare_scores(np.arange(300.0, 1300), mixed)
+    share, least = misalignment.compare_scores(np.arange(300.0, 1300), mixed)
     assert (share, least) == (0, -np.inf)
 
 
 def test_halves_depend_on_the_text_alone():
     lines = [str(number) for number in range(1000)]
-    halves = halves_of(lines, lines)
+    halves = misalignment.halves_of(lines, lines)
     assert 400 < halves.sum() < 600
-    assert halves_of(lines[::-1], lines[::-1]).tolist() == halves[::-1].tolist()
+    assert (
+        misalignment.halves_of(lines[::-1], lines[::-1]).tolist()
+        == halves[::-1].tolist()
+    )
 
 
 def test_letters_without_spaces_are_words():
@@ -248,7 +217,7 @@ def real(folder, number=3000):
 
 def counts_of(blocks, languages=("en", "de")):
     """What is wrong, as it is counted block by block; all pairs are judged."""
-    counter, sides = FaultCounter(*languages), ([], [])
+    counter, sides = faults.FaultCounter(*languages), ([], [])
     for block in blocks:
         counter.read(*block)
         for side, some in zip(sides, block, strict=True):
@@ -262,9 +231,9 @@ def test_real_text(folder):
     sources, targets = real(folder)
     blocks = [(sources, targets)]
     counts = counts_of(blocks)
-    assert list(fault_notes(counts)) == []
+    assert list(faults.fault_notes(counts)) == []
     targets, _ = misalign(targets, 0.1)
-    assert abs(learn_alignment(sources, targets).share - 0.1) < 0.025
+    assert abs(misalignment.learn_alignment(sources, targets).share - 0.1) < 0.025
 
 
 #: Fault → what it makes of a pair.
@@ -292,10 +261,8 @@ def noisy():
 
 
 def blocks_of(sources, targets, size=700):
-    return [
-        (sources[begin : begin + size], targets[begin : begin + size])
-        for begin in range(0, len(sources), size)
-    ]
+    parts = [slice(begin, begin + size) for begin in range(0, len(sources), size)]
+    return [(sources[part], targets[part]) for part in parts]
 
 
 def test_counts_of_noisy_text():
@@ -307,40 +274,41 @@ def test_counts_of_noisy_text():
         if name not in ("control", "language", "length"):  # which others have too
             assert pairs == 40
         assert 40 <= pairs < 100 and of == 1500 and line <= place
-    assert counts["empty"] == FaultCount(40, 1500, 1)
+    assert counts["empty"] == faults.FaultCount(40, 1500, 1)
     assert abs(counts["misaligned"].pairs - 200) < 40
     assert counts["misaligned"].line > 320
     first, last = counts["misaligned"].most  # of the 200 that are shifted
     assert 310 < first < 380 and 460 < last < 530
-    notes = list(fault_notes(counts))  # the worst first
-    assert len(notes) == len(FAULTS)
-    assert "40 of 1,500 pairs (2.7%) have an empty side, as line 1: training" in (
-        "\n".join(notes)
-    )
-    shares = [counts[x].share / FAULTS[x].share for x in FAULTS]
-    worst, text = FAULTS[[*FAULTS][np.argmax(shares)]], notes[0]
+    notes = list(faults.fault_notes(counts))  # the worst first
+    assert len(notes) == len(faults.FAULTS)
+    said = "40 of 1,500 pairs (2.7%) have an empty side, as line 1: training"
+    assert said in "\n".join(notes)
+    shares = [counts[x].share / faults.FAULTS[x].share for x in faults.FAULTS]
+    worst, text = faults.FAULTS[[*faults.FAULTS][np.argmax(shares)]], notes[0]
     assert worst.text in text and worst.advice in text
     about = [x for x in notes if re.match(r"about \d+ of 1,500 pairs", x)]
     assert len(about) == 1 and "seem misaligned" in about[0]
     assert f", mostly lines {first} to {last}: look" in about[0]
-    few = {"empty": FaultCount(1, 10_000, 3)}
-    assert not [*fault_notes(few)] and len([*fault_notes(few, all_of_them=True)]) == 1
+    few = {"empty": faults.FaultCount(1, 10_000, 3)}
+    assert (
+        not [*faults.fault_notes(few)]
+        and len([*faults.fault_notes(few, all_of_them=True)]) == 1
+    )
 
 
 def test_clean_text_is_left_as_it_is():
     sources, targets = (side[:800] for side in phrases())
     counts = counts_of(blocks_of(sources, targets))
-    assert list(fault_notes(counts)) == []
-    finder = learn_faults(sources, targets, "en", "de")
-    kept = [
-        x for block in clean(blocks_of(sources, targets), finder) for x in block.sources
-    ]
+    assert list(faults.fault_notes(counts)) == []
+    finder = faults.learn_faults(sources, targets, "en", "de")
+    blocks = clean(blocks_of(sources, targets), finder)
+    kept = [x for block in blocks for x in block.sources]
     assert len(kept) > 795
 
 
 def test_clean_drops_what_is_wrong():
     sources, targets, kinds = noisy()
-    finder = learn_faults(sources, targets, "en", "de")
+    finder = faults.learn_faults(sources, targets, "en", "de")
     blocks = list(clean(blocks_of(sources, targets), finder))
     begins = range(0, 1500, 700)
     rows = np.concatenate([x.rows + n for x, n in zip(blocks, begins, strict=True)])
@@ -378,18 +346,18 @@ def test_repeats_are_found_across_blocks_and_after_mending():
     assert (first.dropped["repeat"], second.dropped["repeat"]) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("line", "mended"),
-    [
-        ("fÃ¼r", "für"),
-        ("Itâ€™s Â«ouiÂ»", "It’s «oui»"),
-        ("a&nbsp;b &lt; c&#10;d", "a b < c d"),
-        ("Hu\x07nd\x0c Katze \x01 Maus", "Hund Katze Maus"),
-        ("\x93So\x94", "“So”"),
-        ("für 5 €", "für 5 €"),
-        ("lost \ufffd", "lost \ufffd"),
-        ("<b>a</b>", "<b>a</b>"),
-    ],
-)
+MENDED = [
+    ("fÃ¼r", "für"),
+    ("Itâ€™s Â«ouiÂ»", "It’s «oui»"),
+    ("a&nbsp;b &lt; c&#10;d", "a b < c d"),
+    ("Hu\x07nd\x0c Katze \x01 Maus", "Hund Katze Maus"),
+    ("\x93So\x94", "“So”"),
+    ("für 5 €", "für 5 €"),
+    ("lost \ufffd", "lost \ufffd"),
+    ("<b>a</b>", "<b>a</b>"),
+]
+
+
+@pytest.mark.parametrize("line, mended", MENDED)
 def test_mending(line, mended):
     assert mend(line) == mended

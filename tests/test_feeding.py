@@ -60,9 +60,8 @@ def by_hand(decoder, inputs, own, fed, mask):
     Where `own` [T, B], a row's input is what `fed(t, outputs)` makes of those before.
     """
     cell, (memory, source_mask) = decoder.cell, source_of(decoder.cell)
-    prepared = cell.prepare(
-        keras.tree.map_structure(ops.convert_to_tensor, memory), source_mask
-    )
+    tensors = keras.tree.map_structure(ops.convert_to_tensor, memory)
+    prepared = cell.prepare(tensors, source_mask)
     states = cell.initial_states((2, 1), None, prepared)
     outputs, seen, before = [], np.zeros(2, bool), None
     for t in range(inputs.shape[1]):
@@ -183,15 +182,15 @@ CASES = {
 }
 
 
+OF_TFA = [
+    pytest.param(cell, how, name, marks=[pytest.mark.slow] * (case != (cell, how)))
+    for name, case in CASES.items()
+    for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS), XLA})
+]
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "cell, how, name",
-    [
-        pytest.param(cell, how, name, marks=[pytest.mark.slow] * (case != (cell, how)))
-        for name, case in CASES.items()
-        for cell, how in sorted({*CASES.values(), *((x, "graph") for x in KINDS), XLA})
-    ],
-)
+@pytest.mark.parametrize("cell, how, name", OF_TFA)
 def test_tfa(cell, how, name):
     """Each of its samplers: padded on the left, on the right, or not at all."""
     words, mask = embedding(), {"eager": LEFT, "graph": RIGHT, "xla": None}[how]
@@ -327,10 +326,11 @@ def test_gradients_flow_through_values_that_are_fed():
     check_gradients(loss, variables, absolute=2e-2, relative=2e-2)
 
 
+FAST = slow_but(["wrapped", "any", "several", "lstm"], "wrapped")
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "kind", slow_but(["wrapped", "any", "several", "lstm"], "wrapped")
-)
+@pytest.mark.parametrize("kind", FAST)
 def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, monkeypatch):
     """Of the embedding and the output layer too, which the loop calls."""
     words = embedding()
@@ -344,9 +344,8 @@ def test_the_fast_loop_has_the_gradients_of_the_plain_one(kind, monkeypatch):
         decoder.feeding.seed_generator.state.assign([3, 1])
         with tf.GradientTape() as tape:
             logits = decoder(words(TARGET), memory, mask, training=True)
-            loss = ops.mean(
-                keras.losses.sparse_categorical_crossentropy(TARGET, logits, True)
-            )
+            losses = keras.losses.sparse_categorical_crossentropy(TARGET, logits, True)
+            loss = ops.mean(losses)
         found = tape.gradient(loss, [v.value for v in variables])
         return [loss, *map(tf.convert_to_tensor, found)]
 
@@ -391,17 +390,17 @@ def negated(*outputs):
     return -outputs[0]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: kl.ScheduledEmbedding(0.4, embedding(), sample=False, seed=1),
-        lambda: kl.ScheduledOutput(0.4, negated, seed=1),
-        lambda: kl.ScheduledOutput(0.4, keras.layers.Dense(2)),
-        lambda: kl.FreeRunning(4, embedding(), sample=True, given=2, seed=2),
-        lambda: kl.FreeRunning(4, function=negated),
-        lambda: kl.CustomFeeding(negated, 4),
-    ],
-)
+CONFIGURED = [
+    lambda: kl.ScheduledEmbedding(0.4, embedding(), sample=False, seed=1),
+    lambda: kl.ScheduledOutput(0.4, negated, seed=1),
+    lambda: kl.ScheduledOutput(0.4, keras.layers.Dense(2)),
+    lambda: kl.FreeRunning(4, embedding(), sample=True, given=2, seed=2),
+    lambda: kl.FreeRunning(4, function=negated),
+    lambda: kl.CustomFeeding(negated, 4),
+]
+
+
+@pytest.mark.parametrize("make", CONFIGURED)
 def test_configurations_come_back(make):
     feeding = make()
     saved = keras.saving.serialize_keras_object(feeding)
@@ -438,17 +437,17 @@ def test_dropout_is_of_own_inputs_too():
     close(outputs, kept * 2.0 ** np.arange(1, 5)[:, None])
 
 
-@pytest.mark.parametrize(
-    "make, units, message",
-    [
-        (lambda: kl.ScheduledOutput(0.5), 4, "4 columns, inputs with 3"),
-        (lambda: kl.FreeRunning(4, embedding()), 9, "9 outputs.*input_dim=7"),
-        (lambda: kl.FreeRunning(6), WIDTH, "1 or 6 with.*given=1.*2, 4, 3"),
-        (lambda: kl.FreeRunning(6), 2, "inputs must be 6 .*auxiliary.*2, 4, 3"),
-        (lambda: lambda outputs, *_: None, WIDTH, "feeds must be a tensor.*None"),
-        (lambda: lambda outputs, *_: outputs[0], WIDTH, "feeds must be a tensor"),
-    ],
-)
+MISFITS = [
+    (lambda: kl.ScheduledOutput(0.5), 4, "4 columns, inputs with 3"),
+    (lambda: kl.FreeRunning(4, embedding()), 9, "9 outputs.*input_dim=7"),
+    (lambda: kl.FreeRunning(6), WIDTH, "1 or 6 with.*given=1.*2, 4, 3"),
+    (lambda: kl.FreeRunning(6), 2, "inputs must be 6 .*auxiliary.*2, 4, 3"),
+    (lambda: lambda outputs, *_: None, WIDTH, "feeds must be a tensor.*None"),
+    (lambda: lambda outputs, *_: outputs[0], WIDTH, "feeds must be a tensor"),
+]
+
+
+@pytest.mark.parametrize("make, units, message", MISFITS)
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_what_does_not_fit_is_refused_at_once(make, units, message, symbolic):
     decoder, inputs = decoder_of(fed(), make(), units), [VALUES, MEMORY]

@@ -1,7 +1,6 @@
 """Reading lines; writing files and directories beside, then renamed."""
 
 import gc
-import gzip
 import io
 import os
 import random
@@ -12,55 +11,46 @@ import pytest
 from export_scripts import export_script
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from odd_rows import packed
 
 from keras_luong import files
 from keras_luong.files import read_lines, read_raw_lines, write_lines
 from keras_luong_edge import lines as edge_lines
 
 serving = export_script("lines")  # of the clients and the scripts
-READERS = {
-    "files": read_raw_lines,
-    "edge": edge_lines.read_lines,
-    "serving": serving.read_lines,
-}
+READERS = {"files": read_raw_lines, "edge": edge_lines.read_lines}
+READERS["serving"] = serving.read_lines
 every_reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 BOM = "\ufeff".encode()
 
 
-def packed(content):
-    return gzip.compress(content, mtime=0)
+LINES = [
+    (b"", []),
+    (b"\n", [b""]),
+    (b"a\n\nb", [b"a", b"", b"b"]),
+    (b"a\r\nb\r\n", [b"a", b"b"]),
+    (b"a\rb\n", [b"a\rb"]),
+    (b"a\rb\rc\r\nd", [b"a\rb\rc", b"d"]),
+    (b"a\r\r\n", [b"a"]),  # as a program writes that changes CR LF once more
+    (b"\r\r", []),
+    (b"a\n\r", [b"a"]),  # as TensorFlow counts
+    (BOM, []),
+    (BOM + b"a\r\n" + BOM + b"b\n", [b"a", BOM + b"b"]),
+    (BOM + BOM + b"a\n", [BOM + b"a"]),
+    (b"\xff\n\0\r\n", [b"\xff", b"\0"]),  # raw lines may be anything
+    (b"\0\0\0\0\na", [b"\0\0\0\0", b"a"]),
+    (BOM + b"the\0dog \0\n", [b"the\0dog \0"]),
+    (b"the dog\0\0 ran\na", [b"the dog\0\0 ran", b"a"]),
+    *(
+        (b"\n".join([x] * 99), [x] * 99)  # of a program they have too few
+        for x in (b"\xff", b"\x1b[1mbold\x1b[0m", b"\xe9 \xe0 \xfc")
+    ),
+    *((x.encode() + b"\n", [x.encode()]) for x in ["a\u2028b\x0bc\x0cd\x85e\u2029f"]),
+]
 
 
 @pytest.mark.parametrize("pack", [bytes, packed])
-@pytest.mark.parametrize(
-    "content, lines",
-    [
-        (b"", []),
-        (b"\n", [b""]),
-        (b"a\n\nb", [b"a", b"", b"b"]),
-        (b"a\r\nb\r\n", [b"a", b"b"]),
-        (b"a\rb\n", [b"a\rb"]),
-        (b"a\rb\rc\r\nd", [b"a\rb\rc", b"d"]),
-        (b"a\r\r\n", [b"a"]),  # as a program writes that changes CR LF once more
-        (b"\r\r", []),
-        (b"a\n\r", [b"a"]),  # as TensorFlow counts
-        (BOM, []),
-        (BOM + b"a\r\n" + BOM + b"b\n", [b"a", BOM + b"b"]),
-        (BOM + BOM + b"a\n", [BOM + b"a"]),
-        (b"\xff\n\0\r\n", [b"\xff", b"\0"]),  # raw lines may be anything
-        (b"\0\0\0\0\na", [b"\0\0\0\0", b"a"]),
-        (BOM + b"the\0dog \0\n", [b"the\0dog \0"]),
-        (b"the dog\0\0 ran\na", [b"the dog\0\0 ran", b"a"]),
-        *(
-            (b"\n".join([x] * 99), [x] * 99)  # of a program they have too few
-            for x in (b"\xff", b"\x1b[1mbold\x1b[0m", b"\xe9 \xe0 \xfc")
-        ),
-        *(
-            (x.encode() + b"\n", [x.encode()])
-            for x in ["a\u2028b\x0bc\x0cd\x85e\u2029f"]
-        ),
-    ],
-)
+@pytest.mark.parametrize("content, lines", LINES)
 @every_reader
 def test_only_line_feeds_end_a_line(read, content, lines, pack):
     """Of streams that cannot be rewound."""
@@ -116,31 +106,32 @@ NOISE = random.Random(0).randbytes(5000)
 PROGRAM = b"\x7fELF\2\1\1" + b"\0" * 9 + b"\3\0>\0\1\0\0\0" * 99
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (packed(packed(b"a\n" * 1000)), "is gzip within gzip: unpack it"),
-        (packed(b"a\n")[:-6], "is damaged gzip: .*ends too early"),
-        (packed(b"a\n" * 999)[:15], "is damaged gzip: .*ends too early"),
-        (packed(b"a\nb\n") + b"garbage", "is damaged gzip: .*other bytes behind"),
-        (packed(b"a\nb\n")[:-8] + bytes(8), r"is damaged gzip: .*is wrong \(CRC"),
-        *((x, MAC) for x in (b"a\rb", b"a\rb\r", b"a\rb\r\n", b"a\rb\rc\n")),
-        (packed(b"a\rb\r\n"), MAC),
-        *((x, "is no text") for x in (NOISE, packed(NOISE), PROGRAM)),
-        (b"PK\3\4\x14\0\0\0\x08\0" + bytes(range(256)) * 9, "is no text"),
-        (b"\0" * 9999, "is no text"),  # in one line, which is not read
-    ],
-)
+NO_TEXTS = [
+    (packed(packed(b"a\n" * 1000)), "is gzip within gzip: unpack it"),
+    (packed(b"a\n")[:-6], "is damaged gzip: .*ends too early"),
+    (packed(b"a\n" * 999)[:15], "is damaged gzip: .*ends too early"),
+    (packed(b"a\nb\n") + b"garbage", "is damaged gzip: .*other bytes behind"),
+    (packed(b"a\nb\n")[:-8] + bytes(8), r"is damaged gzip: .*is wrong \(CRC"),
+    *((x, MAC) for x in (b"a\rb", b"a\rb\r", b"a\rb\r\n", b"a\rb\rc\n")),
+    (packed(b"a\rb\r\n"), MAC),
+    *((x, "is no text") for x in (NOISE, packed(NOISE), PROGRAM)),
+    (b"PK\3\4\x14\0\0\0\x08\0" + bytes(range(256)) * 9, "is no text"),
+    (b"\0" * 9999, "is no text"),  # in one line, which is not read
+]
+
+
+@pytest.mark.parametrize("content, message", NO_TEXTS)
 @every_reader
 def test_what_is_no_text_of_lines_is_refused(read, content, message):
     with pytest.raises(ValueError, match=f"[Tt]he input {message}"):
         [*read(io.BytesIO(content))]
 
 
+ENCODINGS = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["unmarked", "marked"])
-@pytest.mark.parametrize(
-    "encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
-)
+@pytest.mark.parametrize("encoding", ENCODINGS)
 @every_reader
 def test_utf_16_and_utf_32_are_named(read, encoding, mark):
     """As some shells on Windows write them: they were read as lines of nonsense."""
@@ -154,16 +145,16 @@ def test_utf_16_and_utf_32_are_named(read, encoding, mark):
             [*read(io.BytesIO((mark + text).encode(encoding)))]
 
 
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("x", b"a\nb\xc3\nc", r"/x is not UTF-8: line 2 has the byte 0xc3"),
-        ("x", b"a\nb\xc3", r"/x is not UTF-8: line 2 .*unexpected end"),
-        ("x.gz", b"a\n", r"/x\.gz is not gzip, though its name ends in"),
-        ("x", packed(b"a\n")[:-6], r"/x is damaged gzip: after line 1 the file ends"),
-        ("x", packed(b"a\nb\n") + b"x", r"/x is damaged gzip: after line 2 there are"),
-    ],
-)
+SPOILT = [
+    ("x", b"a\nb\xc3\nc", r"/x is not UTF-8: line 2 has the byte 0xc3"),
+    ("x", b"a\nb\xc3", r"/x is not UTF-8: line 2 .*unexpected end"),
+    ("x.gz", b"a\n", r"/x\.gz is not gzip, though its name ends in"),
+    ("x", packed(b"a\n")[:-6], r"/x is damaged gzip: after line 1 the file ends"),
+    ("x", packed(b"a\nb\n") + b"x", r"/x is damaged gzip: after line 2 there are"),
+]
+
+
+@pytest.mark.parametrize("name, content, message", SPOILT)
 def test_the_file_and_the_line_are_named(name, content, message, tmp_path):
     path = tmp_path / name
     with pytest.raises(FileNotFoundError, match=name):
@@ -173,14 +164,14 @@ def test_the_file_and_the_line_are_named(name, content, message, tmp_path):
         list(read_lines(path))
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (None, "No such file"),
-        (b"a\n\xff\n", "line 2 is not UTF-8"),
-        (packed(b"a\n") + b"x", "damaged gzip: there are other bytes b"),
-    ],
-)
+UNREADABLE = [
+    (None, "No such file"),
+    (b"a\n\xff\n", "line 2 is not UTF-8"),
+    (packed(b"a\n") + b"x", "damaged gzip: there are other bytes b"),
+]
+
+
+@pytest.mark.parametrize("content, message", UNREADABLE)
 def test_scripts_name_what_they_cannot_read(content, message, tmp_path):
     path = tmp_path / "x.txt"
     if content is not None:
@@ -248,10 +239,10 @@ def failing():
     raise OSError("disk full")
 
 
-@pytest.mark.parametrize(
-    "write",
-    [lambda p: write_lines(p, failing()), lambda p: files.write_text(p, "\ud800")],
-)
+WRITERS = [lambda p: write_lines(p, failing()), lambda p: files.write_text(p, "\ud800")]
+
+
+@pytest.mark.parametrize("write", WRITERS)
 def test_a_failed_write_leaves_the_old_file(write, tmp_path):
     path = tmp_path / "new" / "x"
     files.write_text(path, "old\n")

@@ -26,15 +26,9 @@ from keras_luong.layers.scores import SCORES
 B, T, S, E, H, V = 2, 3, 4, 3, 4, 6
 rng = np.random.default_rng(0)
 SHAPES = {
-    "words": (B, T, E),
-    "first_word": (B, 1, E),
-    "values": (B, T, V),
-    "first_value": (B, 1, V),
-    "beam": (B, 2, E),
-    "query": (B, T, H),
-    "memory": (B, S, H),
-    "image": (B, 2, 3, H),
-    "other": (B, 3, E),
+    **{"words": (B, T, E), "first_word": (B, 1, E), "values": (B, T, V)},
+    **{"first_value": (B, 1, V), "beam": (B, 2, E), "query": (B, T, H)},
+    **{"memory": (B, S, H), "image": (B, 2, 3, H), "other": (B, 3, E)},
     "weights": (B, T, S),
     **dict.fromkeys(["h", "c", "h2", "c2"], (B, H)),
     **dict.fromkeys(["wide", "wide2"], (B, 2 * H)),
@@ -373,19 +367,17 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name, few_first", [("decoder", True), ("attention", False), ("several", True)]
-)
-def test_w1_models_share_a_layer_of_which_they_want_more_or_less(
-    name, few_first, tmp_path
-):
+FEW_FIRST = [("decoder", True), ("attention", False), ("several", True)]
+
+
+@pytest.mark.parametrize("name, few_first", FEW_FIRST)
+def test_w1_models_share_a_layer_and_want_more_or_less(name, few_first, tmp_path):
     layer, options = SHARED[name]()
     inputs = [keras.Input((None, H)) for _ in "12"]
 
     def call(query, memory, **options):
-        return layer(
-            query, [memory, memory] if name == "several" else memory, **options
-        )
+        both = [memory, memory] if name == "several" else memory
+        return layer(query, both, **options)
 
     models = {}
     for few in (few_first, not few_first):
@@ -422,40 +414,29 @@ def test_w1_so_are_saved_and_nested_models_in_every_dtype(name, dtype, tmp_path)
     if name == "layer norm lstm cell":  # Keras's own cells say no dtype there
         return
     # Within another model, whose inputs have known sizes.
-    known = {
-        k: keras.Input(batch_shape=x.shape, dtype=x.dtype) for k, x in batch.items()
-    }
+    sizes = {k: {"batch_shape": x.shape, "dtype": x.dtype} for k, x in batch.items()}
+    known = {k: keras.Input(**x) for k, x in sizes.items()}
     check_same(expected, expected, keras.tree.flatten(model(known)))
+
+
+EXPORTED = ["lstm", "local-m", "chunkwise", "location-aware", "multi-head", "sparsemax"]
+EXPORTED = [f"decoder {name}" for name in EXPORTED]
+EXPORTED += ["encoder lstm 2 first", "FreeRunning words, training=False"]
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "decoder lstm",
-        "decoder local-m",
-        "decoder chunkwise",
-        "decoder location-aware",
-        "decoder multi-head",
-        "decoder sparsemax",
-        "encoder lstm 2 first",
-        "FreeRunning words, training=False",
-    ],
-)
+@pytest.mark.parametrize("name", EXPORTED)
 def test_k8_keras_exports_a_file_that_litert_runs(name, tmp_path):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     call, model, batch = built(name)
     batch = {name: x[:1] for name, x in batch.items()}
     model = keras.Model(list(model.input.values()), model.outputs)
-    model.export(
-        tmp_path / "model.tflite",
-        format="litert",
-        input_signature=[[tf.TensorSpec(x.shape, x.dtype) for x in batch.values()]],
-        target_spec={"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]},
-        verbose=False,
-    )
-    run = interpreter.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
+    specs = [[tf.TensorSpec(x.shape, x.dtype) for x in batch.values()]]
+    options = {"supported_ops": [tf.lite.OpsSet.TFLITE_BUILTINS]}
+    options = {"format": "litert", "target_spec": options, "verbose": False}
+    model.export(path := tmp_path / "model.tflite", input_signature=specs, **options)
+    run = interpreter.Interpreter(str(path)).get_signature_runner()
     said = run(**dict(zip(run.get_input_details(), batch.values(), strict=True)))
     expected = keras.tree.flatten(call(*map(ops.convert_to_tensor, batch.values())))
     for i, x in enumerate(expected):

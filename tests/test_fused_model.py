@@ -1,7 +1,5 @@
 """The output layer and its loss computed together, against NumPy and Keras."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -9,19 +7,18 @@ import tensorflow as tf
 from leave_slow import slow_but
 from reference_models import crossentropy
 
+import keras_luong as kl
 from keras_luong.models import Seq2Seq, Seq2SeqConfig, build
 from keras_luong.training.fused_model import linear_crossentropy
-from keras_luong.training.losses import SequenceCrossentropy
-from keras_luong.training.metrics import Perplexity, TokenAccuracy
 from keras_luong.training.optimizers import make_optimizer
 
 V = 5
 
 
-@pytest.mark.parametrize(
-    "rows, chunk, smoothing",
-    [(7, 10, 0.0), (7, 1, 0.3), (1, 10**6, 0.3), (0, 10, 0.0), (8, 20, 0.3)],
-)
+CHUNKS = [(7, 10, 0.0), (7, 1, 0.3), (1, 10**6, 0.3), (0, 10, 0.0), (8, 20, 0.3)]
+
+
+@pytest.mark.parametrize("rows, chunk, smoothing", CHUNKS)
 @pytest.mark.parametrize("transposed, biased", [(False, False), (True, True)])
 def test_chunks_add_up(rows, chunk, smoothing, transposed, biased):
     rng = np.random.default_rng(rows)
@@ -48,9 +45,8 @@ def test_chunks_add_up(rows, chunk, smoothing, transposed, biased):
     np.testing.assert_array_equal(scores.is_right, np.argmax(logits, -1) == labels)
     of_kernel = x.T @ slope
     expected = [slope @ w.T, of_kernel.T if transposed else of_kernel, slope.sum(0)]
-    for found, right in zip(
-        tape.gradient(total, sources), expected[: 2 + biased], strict=True
-    ):
+    gradients = tape.gradient(total, sources)
+    for found, right in zip(gradients, expected[: 2 + biased], strict=True):
         np.testing.assert_allclose(found, right, atol=1e-5)
 
 
@@ -95,16 +91,14 @@ class Masking(Seq2Seq):
 
 
 SMALL = {"units": 8, "embedding_dim": 8, "bidirectional": False}
+HEADS = {"units": 8, "num_layers": 1, "num_heads": 2, "feedforward_units": 8}
 MODELS = {
     "seq2seq": ("small", SMALL),
     "biased": ("small", {**SMALL, "output_bias": True}),
     "tied": ("small", {**SMALL, "tie_embeddings": "target"}),
     "half": ("small", {**SMALL, "tie_embeddings": "target"}),
     "maxout": ("bahdanau2015", {**SMALL, "encoder_units": 4, "bidirectional": True}),
-    "transformer": (
-        "vaswani2017-base",
-        {"units": 8, "num_layers": 1, "num_heads": 2, "feedforward_units": 8},
-    ),
+    "transformer": ("vaswani2017-base", HEADS),
     "masking": (Masking, SMALL),
 }
 
@@ -131,8 +125,8 @@ def trained(name, chunk):
     """The model after a step, and what `fit` and `evaluate` reported."""
     model = make(name, "mixed_float16" if name == "half" else None)
     optimizer = keras.optimizers.SGD(0.5, global_clipnorm=5.0)
-    loss = SequenceCrossentropy(0.1, chunk=chunk)
-    metrics = [Perplexity(), TokenAccuracy()]
+    loss = kl.SequenceCrossentropy(0.1, chunk=chunk)
+    metrics = [kl.Perplexity(), kl.TokenAccuracy()]
     model.compile(optimizer, loss, metrics=metrics, run_eagerly=True)
     assert model._fused == (chunk is not None)
     seen, unseen = ((batch(seed) for seed in seeds) for seeds in ((0,), (2, 3)))
@@ -151,39 +145,38 @@ def test_fitting_and_evaluating_are_what_keras_makes_of_it(name):
     for logs, expected in zip(one[1:], other[1:], strict=True):
         assert logs.keys() == expected.keys()
         for key, value in logs.items():
-            np.testing.assert_allclose(
-                value, expected[key], rtol=2e-2 if scaled else 1e-5, err_msg=key
-            )
+            near = {"rtol": 2e-2 if scaled else 1e-5, "err_msg": key}
+            np.testing.assert_allclose(value, expected[key], **near)
 
 
-class Halved(SequenceCrossentropy):
+class Halved(kl.SequenceCrossentropy):
     def call(self, y_true, y_pred):
         return super().call(y_true, y_pred) / 2
 
 
-class Counting(TokenAccuracy):
+class Counting(kl.TokenAccuracy):
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(y_true, 0 * y_pred, sample_weight)
 
 
 def test_other_losses_and_metrics_are_kerass_own():
     """What was compiled before has no part; another output layer is noticed."""
-    model, loss = make("seq2seq"), SequenceCrossentropy()
+    model, loss = make("seq2seq"), kl.SequenceCrossentropy()
     for options, fused in (
         ({}, True),
-        ({"loss": SequenceCrossentropy(chunk=None)}, False),
-        ({"loss": SequenceCrossentropy(reduction="mean")}, False),
+        ({"loss": kl.SequenceCrossentropy(chunk=None)}, False),
+        ({"loss": kl.SequenceCrossentropy(reduction="mean")}, False),
         ({"loss_weights": [2.0]}, False),
-        ({"metrics": [TokenAccuracy()]}, True),
+        ({"metrics": [kl.TokenAccuracy()]}, True),
         ({"metrics": ["accuracy"]}, False),
-        ({"metrics": {"output": TokenAccuracy()}}, False),
+        ({"metrics": {"output": kl.TokenAccuracy()}}, False),
         ({"metrics": [Counting()]}, False),
         ({"weighted_metrics": ["accuracy"]}, False),
     ):
         model.compile("sgd", **{"loss": loss, **options})
         assert model._fused == fused, options
-    model.compile("sgd", SequenceCrossentropy(), metrics=["accuracy"])
-    model.compile("sgd", SequenceCrossentropy(), run_eagerly=True)
+    model.compile("sgd", kl.SequenceCrossentropy(), metrics=["accuracy"])
+    model.compile("sgd", kl.SequenceCrossentropy(), run_eagerly=True)
     assert [*model.evaluate(*batch()[:2], verbose=0, return_dict=True)] == ["loss"]
     for name in ("call", "compute_loss", "compute_metrics"):  # of a subclass's own
         own = type("Own", (Seq2Seq,), {name: lambda *args, **options: None})
@@ -192,7 +185,7 @@ def test_other_losses_and_metrics_are_kerass_own():
         assert not other._fused, name
     model, (x, y, w) = make("seq2seq"), batch()
     expected = (crossentropy(y, model(x).numpy())[0] * w).sum()
-    for loss, changed in ((Halved(), False), (SequenceCrossentropy(), True)):
+    for loss, changed in ((Halved(), False), (kl.SequenceCrossentropy(), True)):
         if changed:
             model.output_layer = keras.layers.Dense(12, "tanh", use_bias=False)
             model.output_layer.build((None, 8))
@@ -206,7 +199,7 @@ def test_other_losses_and_metrics_are_kerass_own():
 def test_weights_by_class_are_refused_and_weights_by_label_are_what_they_say(chunk):
     x, label, _ = batch()
     model = make("seq2seq")
-    model.compile("sgd", SequenceCrossentropy(0.1, chunk=chunk), run_eagerly=True)
+    model.compile("sgd", kl.SequenceCrossentropy(0.1, chunk=chunk), run_eagerly=True)
     with pytest.raises(ValueError, match=r"sample_weight \[B, T\].*{5: 10.0}"):
         model.fit(x, label, class_weight={5: 10.0}, verbose=0)
     losses = crossentropy(label, model(x).numpy(), 0.1)[0]
@@ -224,7 +217,7 @@ def test_logits_never_exist_as_a_whole():
     model = make("seq2seq")
 
     def logits(chunk):
-        model.compile("sgd", SequenceCrossentropy(chunk=chunk))
+        model.compile("sgd", kl.SequenceCrossentropy(chunk=chunk))
         step = tf.function(lambda: model.train_step(batch()))
         operations = step.get_concrete_function().graph.get_operations()
         shapes = (t.shape for op in operations for t in op.outputs)
@@ -243,7 +236,7 @@ def test_xla_compiles_the_step(changes):
         keras.utils.set_random_seed(2)
         model = build("small", 11, 12, dropout=0.0, **{**SMALL, **changes})
         optimizer = make_optimizer("sgd", 0.5, clip_norm=0.3)
-        model.compile(optimizer, SequenceCrossentropy(), jit_compile=jit_compile)
+        model.compile(optimizer, kl.SequenceCrossentropy(), jit_compile=jit_compile)
         data = tf.data.Dataset.from_tensors(batch()).repeat(2)
         history = model.fit(data, epochs=2, verbose=0).history
         histories.append(history["loss"])

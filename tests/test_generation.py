@@ -3,8 +3,6 @@
 What is drawn is compared with known distributions, NumPy, and greedy search.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import math
@@ -183,24 +181,23 @@ class Echo:
         return tf.one_hot(tokens, own.VOCABULARY), state, None
 
 
-@pytest.mark.parametrize(
-    ("source", "dtypes"),
-    [
-        # Ids are int32.
-        *((np.ones([2, 3], x), ["int32"]) for x in ("int64", "uint8", "int32")),
-        ([[1, 2], [3, 4]], ["int32"]),
-        (((1, 2), (3, 4)), ["int32"]),
-        # Others stay what they are, and nests keep their structure.
-        (np.ones([2, 4, 4, 3], "uint8"), ["uint8"]),
-        (np.ones([2, 3], "bool"), ["bool"]),
-        (np.ones([1, 1, 1], "int8"), ["int8"]),
-        (tf.constant(["a", "b"]), ["string"]),
-        ((np.ones([2, 3]), {"x": np.ones([2, 1], int)}), ["float64", "int32"]),
-        # In a nest there may be a number for each sentence.
-        ((np.ones([2, 3, 4]), np.array([3, 1])), ["float64", "int32"]),
-    ],
-    ids=str,
-)
+GIVEN = [
+    # Ids are int32.
+    *((np.ones([2, 3], x), ["int32"]) for x in ("int64", "uint8", "int32")),
+    ([[1, 2], [3, 4]], ["int32"]),
+    (((1, 2), (3, 4)), ["int32"]),
+    # Others stay what they are, and nests keep their structure.
+    (np.ones([2, 4, 4, 3], "uint8"), ["uint8"]),
+    (np.ones([2, 3], "bool"), ["bool"]),
+    (np.ones([1, 1, 1], "int8"), ["int8"]),
+    (tf.constant(["a", "b"]), ["string"]),
+    ((np.ones([2, 3]), {"x": np.ones([2, 1], int)}), ["float64", "int32"]),
+    # In a nest there may be a number for each sentence.
+    ((np.ones([2, 3, 4]), np.array([3, 1])), ["float64", "int32"]),
+]
+
+
+@pytest.mark.parametrize("source, dtypes", GIVEN, ids=str)
 def test_what_models_are_given(source, dtypes):
     model = Echo()
     for search in (kl.GreedySearch(2), RandomSampling(seed=1, max_length=2)):
@@ -216,18 +213,18 @@ def test_what_models_are_given(source, dtypes):
 UNEVEN = np.ones([2, 3]), np.ones([3, 3])
 
 
-@pytest.mark.parametrize(
-    ("source", "error", "message"),
-    [
-        (5, ValueError, r"a row for each sentence.*Received: \(\)"),
-        ([1, 2], ValueError, r"shape \[B, S\] if it is ids.*Received: \(2,\)"),
-        (np.ones([2, 0, 3]), ValueError, r"Received: \(2, 0, 3\)"),
-        ({}, ValueError, "must hold a tensor. Received: {}"),
-        (tf.ragged.constant([[1], [2, 3]]), TypeError, r"to_tensor\(\)"),
-        ({"a": object()}, TypeError, "a tuple or dict of tensors"),
-        (UNEVEN, ValueError, "number of sentences in.* the same.*0: 2, tensor 1: 3"),
-    ],
-)
+NO_SOURCES = [
+    (5, ValueError, r"a row for each sentence.*Received: \(\)"),
+    ([1, 2], ValueError, r"shape \[B, S\] if it is ids.*Received: \(2,\)"),
+    (np.ones([2, 0, 3]), ValueError, r"Received: \(2, 0, 3\)"),
+    ({}, ValueError, "must hold a tensor. Received: {}"),
+    (tf.ragged.constant([[1], [2, 3]]), TypeError, r"to_tensor\(\)"),
+    ({"a": object()}, TypeError, "a tuple or dict of tensors"),
+    (UNEVEN, ValueError, "number of sentences in.* the same.*0: 2, tensor 1: 3"),
+]
+
+
+@pytest.mark.parametrize("source, error, message", NO_SOURCES)
 def test_what_is_no_source(source, error, message):
     for search in (kl.BeamSearch(2), RandomSampling()):
         with pytest.raises(error, match=message):
@@ -323,16 +320,16 @@ def test_a_generator_says_what_its_search_says_and_is_traced_once():
     assert [x.dtype.name for x in model.given.values()] == ["float32", "int32"]
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ({"features": features()}, r"like \{.*style.*Received.*float32 \(3, 4, 3\)"),
-        ({**nest(), "more": 1}, "like.*Received: .*'more': '1'"),
-        ({**nest(), "features": features()[0]}, r"Received: .*float32 \(4, 3\)"),
-        ({**nest(), "style": features()[:, 0, :2]}, r"'float32 \(3, 2\)'"),
-        (features(), r"Received: float32 \(3, 4, 3\)"),
-    ],
-)
+OTHER_KINDS = [
+    ({"features": features()}, r"like \{.*style.*Received.*float32 \(3, 4, 3\)"),
+    ({**nest(), "more": 1}, "like.*Received: .*'more': '1'"),
+    ({**nest(), "features": features()[0]}, r"Received: .*float32 \(4, 3\)"),
+    ({**nest(), "style": features()[:, 0, :2]}, r"'float32 \(3, 2\)'"),
+    (features(), r"Received: float32 \(3, 4, 3\)"),
+]
+
+
+@pytest.mark.parametrize("source, message", OTHER_KINDS)
 def test_sources_of_another_kind_than_a_generators(source, message):
     generator = kl.SequenceGenerator(Echo(), SPEC, kl.GreedySearch(4, **IDS))
     with pytest.raises(ValueError, match=message):
@@ -365,18 +362,18 @@ def draws(model, source=(5, 3), **options):
     return RandomSampling(num_samples=TOTAL, **options)(model, [source]).ids[0].numpy()
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "expected"),
-    [
-        ({3: 0.5, 4: 0.25, 5: 0.2, 6: 0.05, 7: 0}, {}, [0.5, 0.25, 0.2, 0.05, 0]),
-        # What is forbidden leaves its share to the others.
-        ({PAD_ID: 0.3, BOS_ID: 0.3, 3: 0.1, 4: 0.3}, {}, [0.25, 0.75]),
-        ({3: 8 / 13, 4: 4 / 13, 5: 1 / 13}, {"temperature": 0.5}, [64, 16, 1]),
-        # Those that are left keep their proportions.
-        ({3: 0.4, 4: 0.3, 5: 0.2, 6: 0.1}, {"top_k": 2}, [4, 3]),
-        ({3: 0.4, 4: 0.3, 5: 0.2, 6: 0.1}, {"top_p": 0.75}, [4, 3, 2]),
-    ],
-)
+DRAWN = [
+    ({3: 0.5, 4: 0.25, 5: 0.2, 6: 0.05, 7: 0}, {}, [0.5, 0.25, 0.2, 0.05, 0]),
+    # What is forbidden leaves its share to the others.
+    ({PAD_ID: 0.3, BOS_ID: 0.3, 3: 0.1, 4: 0.3}, {}, [0.25, 0.75]),
+    ({3: 8 / 13, 4: 4 / 13, 5: 1 / 13}, {"temperature": 0.5}, [64, 16, 1]),
+    # Those that are left keep their proportions.
+    ({3: 0.4, 4: 0.3, 5: 0.2, 6: 0.1}, {"top_k": 2}, [4, 3]),
+    ({3: 0.4, 4: 0.3, 5: 0.2, 6: 0.1}, {"top_p": 0.75}, [4, 3, 2]),
+]
+
+
+@pytest.mark.parametrize("model, options, expected", DRAWN)
 def test_tokens_are_as_frequent_as_probable(model, options, expected):
     expected = {3 + i: x / sum(expected) for i, x in enumerate(expected)}
     assert_frequencies(draws(same(model), **options), expected)
@@ -422,22 +419,22 @@ def grid(logits, **options):
 RISING, EVEN, TWO = [0.1, 0.2, 0.3, 0.4], [0.25] * 4, [0.0, 0.5, 0.0, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("probabilities", "options", "kept"),
-    [
-        (RISING, {"top_k": 9}, {0, 1, 2, 3}),
-        (RISING, {"top_p": 1.0}, {0, 1, 2, 3}),
-        (EVEN, {"top_k": 2}, {0, 1}),  # ties: lower ids
-        (EVEN, {"top_p": 0.5}, {0, 1}),  # just reached
-        (EVEN, {"top_p": 0.51}, {0, 1, 2}),
-        # Of the two that are left, .3 and .4, the second makes up 4/7.
-        (RISING, {"top_k": 2, "top_p": 0.57}, {3}),
-        (RISING, {"top_k": 2, "top_p": 0.58}, {2, 3}),
-        (TWO, {"top_k": 3}, {1, 3}),
-        (TWO, {"top_p": 1.0}, {1, 3}),
-        ([0.0, 0.0, 1.0, 0.0], {"temperature": 1e3, "top_p": 1.0}, {2}),
-    ],
-)
+KEPT = [
+    (RISING, {"top_k": 9}, {0, 1, 2, 3}),
+    (RISING, {"top_p": 1.0}, {0, 1, 2, 3}),
+    (EVEN, {"top_k": 2}, {0, 1}),  # ties: lower ids
+    (EVEN, {"top_p": 0.5}, {0, 1}),  # just reached
+    (EVEN, {"top_p": 0.51}, {0, 1, 2}),
+    # Of the two that are left, .3 and .4, the second makes up 4/7.
+    (RISING, {"top_k": 2, "top_p": 0.57}, {3}),
+    (RISING, {"top_k": 2, "top_p": 0.58}, {2, 3}),
+    (TWO, {"top_k": 3}, {1, 3}),
+    (TWO, {"top_p": 1.0}, {1, 3}),
+    ([0.0, 0.0, 1.0, 0.0], {"temperature": 1e3, "top_p": 1.0}, {2}),
+]
+
+
+@pytest.mark.parametrize("probabilities, options, kept", KEPT)
 def test_what_may_be_drawn(probabilities, options, kept):
     with np.errstate(divide="ignore"):
         shares = grid(np.log(probabilities), **options)
@@ -577,20 +574,20 @@ def test_a_saved_model_draws_the_same_with_a_seed_only(seed, tmp_path):
     assert len(answers) == (1 if seed else 5)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"temperature": 0}, ValueError, "temperature must be positive.*: 0"),
-        ({"temperature": INF}, ValueError, "temperature must be positive and finite"),
-        ({"top_k": 0}, ValueError, "top_k must be at least 1. Received: 0"),
-        ({"top_k": 2.0}, TypeError, "top_k must be an integer or None"),
-        ({"top_p": 0.0}, ValueError, r"top_p must be in \(0, 1\]. Received: 0.0"),
-        ({"num_samples": None}, TypeError, "num_samples"),
-        ({"seed": 1.0}, TypeError, "seed must be an integer or None"),
-        ({"seed": -1}, ValueError, "seed must be at least 0. Received: -1"),
-        ({"seed": 2**63}, ValueError, "seed must be at most 9223372036854775807"),
-    ],
-)
+WRONG = [
+    ({"temperature": 0}, ValueError, "temperature must be positive.*: 0"),
+    ({"temperature": INF}, ValueError, "temperature must be positive and finite"),
+    ({"top_k": 0}, ValueError, "top_k must be at least 1. Received: 0"),
+    ({"top_k": 2.0}, TypeError, "top_k must be an integer or None"),
+    ({"top_p": 0.0}, ValueError, r"top_p must be in \(0, 1\]. Received: 0.0"),
+    ({"num_samples": None}, TypeError, "num_samples"),
+    ({"seed": 1.0}, TypeError, "seed must be an integer or None"),
+    ({"seed": -1}, ValueError, "seed must be at least 0. Received: -1"),
+    ({"seed": 2**63}, ValueError, "seed must be at most 9223372036854775807"),
+]
+
+
+@pytest.mark.parametrize("options, error, message", WRONG)
 def test_refuses_what_cannot_be(options, error, message):
     with pytest.raises(error, match=message):
         RandomSampling(**options)

@@ -4,8 +4,6 @@ Sizes are exact, and much of a sentence's time. No loop computes again what is t
 at all of its steps: `hoisted` moves it out, `cast_once` casts weights before.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any, NamedTuple
@@ -42,9 +40,8 @@ class Graphs(NamedTuple):
 
 
 def traced(function, *signature):
-    concrete = tf.function(
-        function, input_signature=signature, autograph=False
-    ).get_concrete_function()
+    graph = tf.function(function, input_signature=signature, autograph=False)
+    concrete = graph.get_concrete_function()
     definition = concrete.graph.as_graph_def(add_shapes=True)
     library = {f.signature.name: f for f in definition.library.function}
     return Graphs(definition.node, library)
@@ -154,10 +151,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(SIZES, "of runs", "given targets"),
-)
+@pytest.mark.parametrize("name", slow_but(SIZES, "of runs", "given targets"))
 def test_searches_are_of_so_many_operations_and_repeat_none(name):
     """Of the search's loop, the largest one; and of all functions together."""
     find, signature, config, of_loop, of_all = SIZES[name]
@@ -207,23 +201,17 @@ def make(name, **options):
 
 
 HALF = {"dtype": "mixed_bfloat16"}
-REPEAT_NOTHING = [
-    ("tied", "prefix", {}),
-    ("tied", "beam", HALF),  # weights are cast before
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (
-            *((name, kind, {}) for name in MODELS for kind in ("beam, one", "score")),
-            *(("tied", kind, {}) for kind in ("beam", "greedy", "sampling")),
-            *(
-                (name, kind, HALF)
-                for name in ("cho", "bahdanau", "gnmt", "untied")
-                for kind in ("beam", "score", "sampling")
-            ),
-            ("ensemble", "beam, one", {}),
-        )
-    ),
+HALVED = "cho", "bahdanau", "gnmt", "untied"
+KINDS = "beam", "score", "sampling"
+LATER = [
+    *((name, kind, {}) for name in MODELS for kind in ("beam, one", "score")),
+    *(("tied", kind, {}) for kind in ("beam", "greedy", "sampling")),
+    *((name, kind, HALF) for name in HALVED for kind in KINDS),
+    ("ensemble", "beam, one", {}),
 ]
+# Weights are cast before a search of the second.
+REPEAT_NOTHING = [("tied", "prefix", {}), ("tied", "beam", HALF)]
+REPEAT_NOTHING += [pytest.param(*case, marks=pytest.mark.slow) for case in LATER]
 
 
 @pytest.mark.parametrize("name, kind, options", REPEAT_NOTHING)
@@ -379,9 +367,8 @@ def test_what_is_hoisted_computes_the_same(name, kernel):
 
 def test_only_what_depends_on_its_arguments_is_in_the_loop(kernel):
     function = steps(kernel, tf.constant(0.5))["product"]
-    (body,) = loop_bodies(
-        traced(lambda x: twice(function, x), tf.TensorSpec([None, 5]))
-    )
+    one = tf.TensorSpec([None, 5])
+    (body,) = loop_bodies(traced(lambda x: twice(function, x), one))
     assert not invariants(body)
     assert size(body.node_def) == 5  # product, tanh, times scale; two counters
 

@@ -1,7 +1,5 @@
 """Models that are changed: their vocabularies grow, or parts are frozen."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -170,9 +168,10 @@ def test_k2_every_model_has_its_parts_or_says_that_it_has_not(name):
             assert 0 < len(model.trainable_weights) < len(model.weights)
 
 
-@pytest.mark.parametrize(
-    "part", slow_but(["embeddings", "decoder", "encoder"], "encoder")
-)
+FROZEN = slow_but(["embeddings", "decoder", "encoder"], "encoder")
+
+
+@pytest.mark.parametrize("part", FROZEN)
 def test_k2_what_is_frozen_stays_and_the_rest_moves(part):
     """With the fused loss, weight decay and a moving average."""
     config = kl.Seq2SeqConfig(9, 9, units=8, tie_embeddings="all", dropout=0.2)
@@ -191,15 +190,15 @@ def test_k2_what_is_frozen_stays_and_the_rest_moves(part):
         assert moved == (id(weight) not in frozen), weight.path
 
 
-@pytest.mark.parametrize(
-    "parts, message",
-    [
-        (["embeddings", "encoder", "decoder"], "freeze must leave something to train"),
-        (["output"], "its output is its target_embedding.*'output'"),
-        (["bridge"], "has not, as it is configured. Received: 'bridge'"),
-        (["legs"], "freeze must be one of .*'legs'"),
-    ],
-)
+NO_PARTS = [
+    (["embeddings", "encoder", "decoder"], "freeze must leave something to train"),
+    (["output"], "its output is its target_embedding.*'output'"),
+    (["bridge"], "has not, as it is configured. Received: 'bridge'"),
+    (["legs"], "freeze must be one of .*'legs'"),
+]
+
+
+@pytest.mark.parametrize("parts, message", NO_PARTS)
 def test_k2_something_must_be_left_and_be_there(parts, message):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=8, tie_embeddings="all"))
     with pytest.raises(ValueError, match=message):

@@ -3,8 +3,6 @@
 And all of them say what Keras says.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import time
@@ -19,10 +17,8 @@ from keras_luong import export_saved_model, export_tflite
 
 c_client = export_script("serving.c_client")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*max_source_length"),
-]
+quiet = pytest.mark.filterwarnings("ignore:.*max_source_length")
+pytestmark = [pytest.mark.slow, quiet]
 
 COUNT, LONGEST = 10_000, 100_000
 PATIENCE = 2.0  # seconds

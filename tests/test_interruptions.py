@@ -1,7 +1,5 @@
 """Commands that are interrupted: by Ctrl-C and SIGTERM at any moment, by full disks."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -11,11 +9,9 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import keras
 import psutil
@@ -23,6 +19,7 @@ import pytest
 import tensorflow as tf
 from commands import run_checked as run
 from leave_slow import slow_but
+from processes import start
 from small_training import train_words, write_corpus
 from small_translator import word_translator, written_run
 
@@ -31,8 +28,6 @@ from keras_luong.cli.translate import opened_output
 from keras_luong.files import DiskError, saved_beside, write_json
 from keras_luong.runs.load_save import save_weights
 from keras_luong.runs.run import RunDirectory, lock_run, read_record
-
-ROOT = Path(__file__).parents[1]
 
 #: A command that says READY at a moment, and then does not go on.
 HELD = '''
@@ -88,11 +83,7 @@ class Held:
     """A command in a process of its own, held at a moment."""
 
     def __init__(self, moment, *words, **more):
-        command = [sys.executable, "-c", HELD, moment, *map(str, words)]
-        env = {**os.environ, "PYTHONPATH": f"{ROOT}"}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, **more
-        )
+        self.process = start("-c", HELD, moment, *words, text=False, **more)
         self.said, self.sent = b"", math.inf
         self.timer = threading.Timer(120, self.process.kill)  # what never says it
         self.timer.start()
@@ -144,22 +135,18 @@ def filled(words, **places):
 
 RAY = "translate RUN --engine ray --workers 1 --input IN --output OUT/out"
 MOMENTS = {
-    "importing": ("train", signal.SIGTERM),
-    "vocabulary": ("train", signal.SIGTERM),
-    "stdin": ("translate RUN", signal.SIGTERM),
-    "saving": ("export RUN OUT/m --check a", signal.SIGTERM),
-    "ray works": (RAY, signal.SIGTERM),
+    **{"importing": "train", "vocabulary": "train", "stdin": "translate RUN"},
+    **{"saving": "export RUN OUT/m --check a", "ray works": RAY},
 }
 
 
 @pytest.mark.parametrize("moment", slow_but(MOMENTS, "importing"))
 def test_a_signal_ends_what_has_nothing_to_save(moment, data, trained, tmp_path):
     """And the processes that it has started."""
-    words, number = MOMENTS[moment]
-    is_ray = words == RAY and pytest.importorskip("ray.data")
+    is_ray = moment == "ray works" and pytest.importorskip("ray.data")
     source, out = tmp_path / "in", tmp_path / "out"
     source.write_text("the red dog\n" * 9)
-    words = filled(words, RUN=trained, IN=source, OUT=out)
+    words = filled(MOMENTS[moment], RUN=trained, IN=source, OUT=out)
     if words == ["train"]:
         sizes = {"tokenizer": "sentencepiece", "vocab_size": 40, "epochs": 1}
         words += train_words(data, tmp_path / "run", **sizes)
@@ -167,8 +154,8 @@ def test_a_signal_ends_what_has_nothing_to_save(moment, data, trained, tmp_path)
     held.wait_for()
     started = psutil.Process(held.process.pid).children(recursive=True)
     assert started or not is_ray
-    held.send(number)
-    assert held.ended(15 if is_ray else 8) == 128 + number
+    held.send(signal.SIGTERM)
+    assert held.ended(15 if is_ray else 8) == 128 + signal.SIGTERM
     _, alive = psutil.wait_procs(started, timeout=5)
     assert not alive and b"Traceback" not in held.said
     assert is_ray or not out.exists()  # Ray goes on from its parts
@@ -302,13 +289,3 @@ def test_weights_on_a_full_disk(tmp_path):
         with disk_of(size):
             save_weights(model, out)
     assert out.read_bytes() == before and [*out.parent.iterdir()] == [out]
-
-
-@pytest.mark.slow
-def test_a_training_on_a_full_disk(data, tmp_path, capsys):
-    def full():
-        with disk_of(6000):
-            run("train", *train_words(data, tmp_path / "run"))
-
-    assert f"{tmp_path / 'run'}" in (text := said(capsys, full))
-    assert "cannot be written: File too large." in text

@@ -133,29 +133,19 @@ WRONG_TYPES = [
 
 
 #: Layers, and shapes that fit.
+OF_VECTOR = {"context": (2, 5, 2), "query": (2, 5, 3)}
+OF_TWO = {"inputs": (2, 4, 3), "memory": [(2, 6, 4), (2, 7, 2)]}
+OF_GENERATOR = {"features": [(2, 3, 6), (2, 3, 4)], "logits": (2, 3, 5)}
+OF_GENERATOR |= {"attention_weights": (2, 3, 4), "source_ids": (2, 4)}
 FITTING = {
     "attention": (kl.LuongAttention, {"query": (2, 3, 4), "value": (2, 5, 4)}),
-    "vector": (
-        lambda: kl.AttentionalVector(3),
-        {"context": (2, 5, 2), "query": (2, 5, 3)},
-    ),
+    "vector": (lambda: kl.AttentionalVector(3), OF_VECTOR),
     "decoder": (decoder, {"inputs": (2, 4, 3), "memory": (2, 5, 6)}),
-    "two sources": (
-        lambda: decoder(several()),
-        {"inputs": (2, 4, 3), "memory": [(2, 6, 4), (2, 7, 2)]},
-    ),
+    "two sources": (lambda: decoder(several()), OF_TWO),
     "encoder": (lambda: ENCODER(3), {"inputs": (3, 5, 4)}),
     "bridge": (lambda: kl.StateBridge([4, 2]), {"states": [(2, 3), (2, 5)]}),
     "coverage": (kl.CoverageLoss, {"outputs": (2, 5, 4), "weights": (2, 5, 6)}),
-    "generator": (
-        kl.PointerGenerator,
-        {
-            "features": [(2, 3, 6), (2, 3, 4)],
-            "logits": (2, 3, 5),
-            "attention_weights": (2, 3, 4),
-            "source_ids": (2, 4),
-        },
-    ),
+    "generator": (kl.PointerGenerator, OF_GENERATOR),
     "network": (network, {"targets": (2, 3), "memory": (2, 5, 4)}),
 }
 #: Of each layer, what is said of which shapes in their place.
@@ -226,15 +216,15 @@ NOT_FITTING = {
 }
 
 
-@pytest.mark.parametrize(
-    "name, message, make",
-    [
-        pytest.param(name, message, make, marks=[pytest.mark.slow] * (i % 2 == j))
-        for name in NOT_FITTING
-        for i, message in enumerate(NOT_FITTING[name])
-        for j, make in enumerate([keras.KerasTensor, np.ones])
-    ],
-)
+UNFIT = [
+    pytest.param(name, message, make, marks=[pytest.mark.slow] * (i % 2 == j))
+    for name in NOT_FITTING
+    for i, message in enumerate(NOT_FITTING[name])
+    for j, make in enumerate([keras.KerasTensor, np.ones])
+]
+
+
+@pytest.mark.parametrize("name, message, make", UNFIT)
 def test_l1_shapes_that_do_not_fit_are_named(name, message, make):
     """Before a layer is built too, but where that says what fits."""
     new, shapes = FITTING[name]
@@ -327,18 +317,16 @@ def test_k6_one_state_may_be_a_bare_tensor(kind):
     inputs = [keras.Input(x.shape[1:]) for x in (MEMORY, QUERY[:, 0])]
     symbolic = keras.tree.map_structure(lambda _: inputs[1], other)
     model = keras.Model(inputs, encoder(inputs[0], initial_state=symbolic))
-    for found in (
-        encoder(MEMORY, initial_state=other),
-        model([MEMORY, QUERY[:, 0]]),
-    ):
+    for found in (encoder(MEMORY, initial_state=other), model([MEMORY, QUERY[:, 0]])):
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x, y, atol=1e-6)
 
 
+SEARCHES = [kl.BeamSearch(), kl.GreedySearch(), kl.RandomSampling()]
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "search", [kl.BeamSearch(), kl.GreedySearch(), kl.RandomSampling()]
-)
+@pytest.mark.parametrize("search", SEARCHES)
 def test_k10_a_search_of_a_model_that_reads_ids_takes_no_text(search):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=4))
     for find in (search, lambda model, source: kl.generate(model, source, search)):
@@ -477,13 +465,9 @@ def one_list(attention):
 NARROW = ops.array(MEMORY[..., :3])
 
 
-ON_TENSORS = {
-    "query": (attend, QUERY, MEMORY),
-    "value": (attend, QUERY, MEMORY),
-    "inputs": (decode, INPUTS, MEMORY),
-    "memory": (decode, INPUTS, MEMORY),
-    "source": (encode, MEMORY),
-}
+ON_TENSORS = dict.fromkeys(["query", "value"], (attend, QUERY, MEMORY))
+ON_TENSORS |= dict.fromkeys(["inputs", "memory"], (decode, INPUTS, MEMORY))
+ON_TENSORS["source"] = encode, MEMORY
 
 
 @pytest.mark.tensorflow

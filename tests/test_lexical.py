@@ -3,8 +3,6 @@
 `test_beam` has phrases in every search.
 """
 
-from __future__ import annotations
-
 import gzip
 from random import Random
 
@@ -126,16 +124,16 @@ def a_or_b(source, spoken):
     return log_of({3 if 5 in spoken else 6: 1.0}, 7)
 
 
-@pytest.mark.parametrize(
-    ("search", "phrase", "expected"),
-    [
-        # " a" without a space, where that alone is possible.
-        (BeamSearch(1, 1, 3), (4,), [[5, 3]]),
-        # Where none has the phrase, the best without it; where one has, no others.
-        (BeamSearch(3, 1, 1), (6, 4), [[6]]),
-        (BeamSearch(3, 2, 2), (4,), [[5, 3], [0, 0]]),
-    ],
-)
+PHRASED = [
+    # " a" without a space, where that alone is possible.
+    (BeamSearch(1, 1, 3), (4,), [[5, 3]]),
+    # Where none has the phrase, the best without it; where one has, no others.
+    (BeamSearch(3, 1, 1), (6, 4), [[6]]),
+    (BeamSearch(3, 2, 2), (4,), [[5, 3], [0, 0]]),
+]
+
+
+@pytest.mark.parametrize("search, phrase, expected", PHRASED)
 def test_phrases_by_hand(search, phrase, expected):
     must = constraints([[phrase]], ["", "u", "", "", " a", "a", " b"])
     found = search(ScriptModel(a_or_b, 7), [[7]], constraints=must)
@@ -188,61 +186,45 @@ def test_a_graph_of_known_shape_and_phrases(count, n_best):
 
 # Terms of a glossary.
 
-TERMS = Terminology(
-    {
-        "dog": "Hund",
-        "US": "USA",
-        "us": "uns",
-        "fire truck": "Feuerwehrauto",
-        "truck": "Laster",
-        "Turkey": "Türkei",
-        "turkey": "Truthahn",
-        "कुत्ता": "Hund!",
-        "क": "k",
-        "café": "Kaffee",
-        "cat": "Katze",
-        "can't": "kann nicht",
-        "red jacket": "rote Jacke",
-        'the "Bear"': "der Bär",
-        "كلب": "Hund?",
-        "№ 5": "Nr. 5",
-        "<b> bird": "X",
-    }
-)
+WORDS = "dog=Hund US=USA us=uns truck=Laster Turkey=Türkei turkey=Truthahn cat=Katze"
+WORDS += " कुत्ता=Hund! क=k café=Kaffee كلب=Hund?"
+PHRASES = "fire truck=Feuerwehrauto|can't=kann nicht|red jacket=rote Jacke|<b> bird=X"
+PHRASES += '|the "Bear"=der Bär|№ 5=Nr. 5'
+TERMS = Terminology(dict(x.split("=") for x in WORDS.split() + PHRASES.split("|")))
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", []),
-        # Whole words, with a capital or without; each once, in the text's order.
-        ("A dog.", ["Hund"]),
-        ("Dog (dog), dog!", ["Hund"]),
-        ("Dogs in doghouses and hotdogs, DOG", []),
-        (b"a dog\xff and\ta dog", ["Hund"]),
-        ("for us in the US", ["uns", "USA"]),
-        ("Turkey, turkey", ["Türkei", "Truthahn"]),
-        # The longest first.
-        ("a fire  truck", ["Feuerwehrauto"]),
-        ("a truck behind a fire truck", ["Laster", "Feuerwehrauto"]),
-        # A tag is left out of texts alone.
-        ("<us> a dog", ["Hund"]),
-        ("\ufeff<cat> a bird", []),
-        # However it is encoded.
-        ("यह कुत्ता।", ["Hund!"]),
-        ("a cafe\u0301.", ["Kaffee"]),
-        ("Cafe\u0301s, CAFÉ", []),
-        ("a ｃａｔ！", ["Katze"]),
-        ("a c\ufeffat", ["Katze"]),
-        ("\u200ecat\u200f", ["Katze"]),
-        ("a red\u200b \u200bjacket and a cat", ["rote Jacke", "Katze"]),
-        *((f"I can{x}t", ["kann nicht"]) for x in "'’´ʼ‘"),
-        ("in the „Bear“", ["der Bär"]),
-        ("كلب، قط", ["Hund?"]),
-        ("No 5", ["Nr. 5"]),
-        ("cat\u0301 concatenate", []),
-    ],
-)
+FOUND = [
+    ("", []),
+    # Whole words, with a capital or without; each once, in the text's order.
+    ("A dog.", ["Hund"]),
+    ("Dog (dog), dog!", ["Hund"]),
+    ("Dogs in doghouses and hotdogs, DOG", []),
+    (b"a dog\xff and\ta dog", ["Hund"]),
+    ("for us in the US", ["uns", "USA"]),
+    ("Turkey, turkey", ["Türkei", "Truthahn"]),
+    # The longest first.
+    ("a fire  truck", ["Feuerwehrauto"]),
+    ("a truck behind a fire truck", ["Laster", "Feuerwehrauto"]),
+    # A tag is left out of texts alone.
+    ("<us> a dog", ["Hund"]),
+    ("\ufeff<cat> a bird", []),
+    # However it is encoded.
+    ("यह कुत्ता।", ["Hund!"]),
+    ("a cafe\u0301.", ["Kaffee"]),
+    ("Cafe\u0301s, CAFÉ", []),
+    ("a ｃａｔ！", ["Katze"]),
+    ("a c\ufeffat", ["Katze"]),
+    ("\u200ecat\u200f", ["Katze"]),
+    ("a red\u200b \u200bjacket and a cat", ["rote Jacke", "Katze"]),
+    *((f"I can{x}t", ["kann nicht"]) for x in "'’´ʼ‘"),
+    ("in the „Bear“", ["der Bär"]),
+    ("كلب، قط", ["Hund?"]),
+    ("No 5", ["Nr. 5"]),
+    ("cat\u0301 concatenate", []),
+]
+
+
+@pytest.mark.parametrize("text, found", FOUND)
 def test_what_a_text_has(text, found):
     assert TERMS.find(text) == found
 
@@ -260,15 +242,15 @@ def test_a_file(tmp_path):
     assert Terminology.load(packed).terms == terms.terms
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("dog\tHund\ncat Katze\n", "line 2, must be .* a tab .*'cat Katze'"),
-        ("dog\t\n", "line 1, must be"),
-        ("a\tb\tc\n", "line 1, must be"),
-        ("dog\tHund\ndog\tKöter\n", "two target terms for 'dog': 'Hund', and 'Köter'"),
-    ],
-)
+NO_GLOSSARIES = [
+    ("dog\tHund\ncat Katze\n", "line 2, must be .* a tab .*'cat Katze'"),
+    ("dog\t\n", "line 1, must be"),
+    ("a\tb\tc\n", "line 1, must be"),
+    ("dog\tHund\ndog\tKöter\n", "two target terms for 'dog': 'Hund', and 'Köter'"),
+]
+
+
+@pytest.mark.parametrize("content, message", NO_GLOSSARIES)
 def test_a_file_that_is_none(tmp_path, content, message):
     path = tmp_path / "terms.tsv"
     path.write_text(content, "utf-8")
@@ -312,22 +294,22 @@ def test_one_phrase_of_both_files_is_required_once():
 SIGN, PRICE = "Auf dem Schild steht „Lampe“.", "am 9. September kostet es 9,50 €"
 
 
-@pytest.mark.parametrize(
-    ("phrase", "text", "there"),
-    [
-        ("Lampe", SIGN, True),
-        ("Lampe", "Lampen", False),  # a part of a word is not the word
-        ("9. September", PRICE, True),
-        ("9,50 €", PRICE, True),
-        ("犬", "犬が好き", True),
-        ("ก", "กิน", False),
-        ("กิ", "กิน", True),
-        ("cafe", "cafe\u0301", False),
-        ("9", "19", False),
-        ("a b", "x a b.", True),
-        ("a b", "x a bc", False),
-    ],
-)
+ENDS = [
+    ("Lampe", SIGN, True),
+    ("Lampe", "Lampen", False),  # a part of a word is not the word
+    ("9. September", PRICE, True),
+    ("9,50 €", PRICE, True),
+    ("犬", "犬が好き", True),
+    ("ก", "กิน", False),
+    ("กิ", "กิน", True),
+    ("cafe", "cafe\u0301", False),
+    ("9", "19", False),
+    ("a b", "x a b.", True),
+    ("a b", "x a bc", False),
+]
+
+
+@pytest.mark.parametrize("phrase, text, there", ENDS)
 def test_w2_where_words_end_in_text_and_glossary(phrase, text, there):
     pieces = kl.SentencePieceTokenizer.train([f"{phrase} {text}"] * 2, 60)
     _, must = read_phrases(tf.constant([phrase]), pieces)

@@ -1,7 +1,5 @@
 """The training loss and the metrics; see test_fused_model.py."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -109,15 +107,15 @@ def test_metrics_weigh_by_tokens_over_uneven_batches():
     assert float(metrics[0].count) == 6 == len(nll)
 
 
-@pytest.mark.parametrize(
-    "ignored, labels, weights, result, count",
-    [
-        (2, [[0, 2]], None, 1.0, 1),
-        (0, [[1, 2]], [[2.0, 0.0]], 1.0, 2),  # of tokens
-        (0, [[1, 2]], [2.0], 0.5, 4),  # of a sentence
-        (-1, [[1, 0]], None, 0.5, 2),
-    ],
-)
+IGNORED = [
+    (2, [[0, 2]], None, 1.0, 1),
+    (0, [[1, 2]], [[2.0, 0.0]], 1.0, 2),  # of tokens
+    (0, [[1, 2]], [2.0], 0.5, 4),  # of a sentence
+    (-1, [[1, 0]], None, 0.5, 2),
+]
+
+
+@pytest.mark.parametrize("ignored, labels, weights, result, count", IGNORED)
 def test_what_is_ignored_and_sample_weights(ignored, labels, weights, result, count):
     metric = TokenAccuracy(ignore_id=ignored)
     best = labels[0][0]  # at both places

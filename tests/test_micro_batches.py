@@ -1,7 +1,5 @@
 """Requests that come while others are computed are computed together."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading
@@ -77,18 +75,18 @@ async def test_what_comes_meanwhile_is_one_batch():
     assert model.asked == [[(0, 1)], together] and told == [1, 16]
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
-        ([1, 1, 1, 1, 1], [[(0, 1), (1, 1), (2, 1), (3, 1)], [(4, 1)]]),
-        ([2, 2, 1], [[(0, 2), (1, 2)], [(2, 1)]]),
-        # Of no row, but they cost something.
-        ([0, 0, 0, 0, 0], [[(0, 0), (1, 0), (2, 0), (3, 0)], [(4, 0)]]),
-        ([9], [[(0, 4)], [(0, 4)], [(0, 1)]]),  # in parts
-        ([6, 6], [[(0, 4)], [(1, 4)], [(0, 2), (1, 2)]]),  # in turn
-        ([9, 1], [[(1, 1)], [(0, 4)], [(0, 4)], [(0, 1)]]),  # few before many
-    ],
-)
+BATCHES = [
+    ([1, 1, 1, 1, 1], [[(0, 1), (1, 1), (2, 1), (3, 1)], [(4, 1)]]),
+    ([2, 2, 1], [[(0, 2), (1, 2)], [(2, 1)]]),
+    # Of no row, but they cost something.
+    ([0, 0, 0, 0, 0], [[(0, 0), (1, 0), (2, 0), (3, 0)], [(4, 0)]]),
+    ([9], [[(0, 4)], [(0, 4)], [(0, 1)]]),  # in parts
+    ([6, 6], [[(0, 4)], [(1, 4)], [(0, 2), (1, 2)]]),  # in turn
+    ([9, 1], [[(1, 1)], [(0, 4)], [(0, 4)], [(0, 1)]]),  # few before many
+]
+
+
+@pytest.mark.parametrize("rows, expected", BATCHES)
 @asynchronous
 async def test_no_batch_is_larger_than_it_may_be(rows, expected):
     model = Model(4)
@@ -111,14 +109,12 @@ async def test_s3_few_come_between_the_parts_of_many_and_neither_waits_for_ever(
     assert model.asked[2][0][1] < 8  # a smaller part than where it is alone
 
 
-@pytest.mark.parametrize(
-    "cost, expected",
-    [(1.0, (2, 3)), (0.001, (32,))],  # of a row, as on a CPU and as on a GPU
-)
+COSTS = [(1.0, (2, 3)), (0.001, (32,))]  # of a row, as on a CPU and as on a GPU
+
+
+@pytest.mark.parametrize("cost, expected", COSTS)
 @asynchronous
-async def test_s3_a_part_takes_about_as_long_as_those_that_it_lets_wait(
-    cost, expected, monkeypatch
-):
+async def test_s3_a_part_takes_as_long_as_it_lets_wait(cost, expected, monkeypatch):
     """Seconds by a clock of the test's own: a row more takes a second more."""
     now, sizes = [100.0], []
     clock = SimpleNamespace(monotonic=lambda: now[0])  # asyncio keeps its own

@@ -31,10 +31,8 @@ SOURCE_WORDS, TARGET_WORDS, TARGET_WIDTH, UNITS = 12, 11, 3, 4
 BEGIN, END, LONGEST = 1, 2, 20
 
 #: Ours for what Addons calls it, without and with scale=True or normalize=True.
-SCORES = {
-    "Luong": ("general", "scaled_general"),
-    "Bahdanau": ("concat", "normed_concat"),
-}
+SCORES = {"Luong": ("general", "scaled_general")}
+SCORES |= {"Bahdanau": ("concat", "normed_concat")}
 
 
 @pytest.fixture(autouse=True)
@@ -140,20 +138,15 @@ def built(name, make_cell=wrapped):
 WAYS = [(name, wrapped) for name in CASES if not CASES[name]["residual"]] + [
     (name, own_cell) for name, case in CASES.items() if len(set(case["cells"])) == 1
 ]
-QUICK = {
-    "bahdanau_monotonic_normed": wrapped,
-    "mixed_stack": wrapped,
-    "bidirectional": own_cell,
-}
+QUICK = {"bahdanau_monotonic_normed": wrapped, "mixed_stack": wrapped}
+QUICK |= {"bidirectional": own_cell}
 
 
-@pytest.mark.parametrize(
-    ("name", "make_cell"),
-    [
-        pytest.param(*way, marks=[pytest.mark.slow] * (way not in QUICK.items()))
-        for way in WAYS
-    ],
-)
+MARKED = [(*way, [pytest.mark.slow] * (way not in QUICK.items())) for way in WAYS]
+MARKED = [pytest.param(*way, marks=marks) for *way, marks in MARKED]
+
+
+@pytest.mark.parametrize("name, make_cell", MARKED)
 def test_a_whole_model_gives_addons_numbers(name, make_cell):
     model, inputs = built(name, make_cell)
     loaded = load_addons_checkpoint(FIXTURES / name, model)
@@ -259,8 +252,7 @@ def test_what_the_checkpoint_has_not_keeps_its_values():
         loaded = load_addons_checkpoint(FIXTURES / "luong", [model, more])
     assert "more/kernel (2, 3)" in str(said[0].message)
     assert loaded.not_loaded == {"more/kernel": (2, 3), "more/bias": (3,)}
-    for old, new in zip(before, more.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
+    keras.tree.map_structure(np.testing.assert_array_equal, before, more.get_weights())
 
 
 # Checkpoints that are written here: object graphs as Addons makes them.
@@ -269,11 +261,8 @@ def test_what_the_checkpoint_has_not_keeps_its_values():
 CELL = {"kernel": (5, 8), "recurrent_kernel": (2, 8), "bias": (8,)}
 LUONG, LAYER = {"memory_layer": {"kernel": (2, 2)}}, {"kernel": (4, 2)}
 #: As an `AttentionWrapper`, E = 3, A = H = 2.
-WRAPPER = {
-    "_cell": CELL,
-    "_attention_mechanisms": [LUONG],
-    "_attention_layers": [LAYER],
-}
+PARTS = {"_attention_mechanisms": [LUONG], "_attention_layers": [LAYER]}
+WRAPPER = {"_cell": CELL, **PARTS}
 WORDS = {"embeddings": (7, 3)}
 
 
@@ -376,43 +365,41 @@ IS_OURS = r'\(units\), which is LuongAttention\("general"\) here. Received: '
 PEEPHOLES = {"input_gate_peephole_weights": (2,)}
 
 
-@pytest.mark.parametrize(
-    "message, model, places, objects",
-    [
-        misfit(r"\(5, 8\), and the model would need \(3 \+ 3, 12\)", units=3),
-        misfit(r"\(5, 8\), and the model would need", cell_type="gru"),
-        misfit("has 1 recurrent layers, and the model's decoder 2", num_layers=2),
-        misfit(r"would need \(3 \+ 0, 8\)", input_feeding=False),
-        misfit(IS_OURS + r"Luon.*'dot'", attention=kl.LuongAttention("dot")),
-        misfit(IS_OURS + "Monotonic", attention=kl.MonotonicAttention()),
-        misfit("Received: no attention", attention=False),
-        misfit("no bias, which is attentional_bias=False", attentional_bias=True),
-        misfit("which is use_attentional_vector=True", use_attentional_vector=False),
-        odd(r"kernel of .* \(4, 3\)", _attention_layers=[{"kernel": (4, 3)}]),
-        odd("decoder of .* has 2 attention", _attention_mechanisms=[LUONG, LUONG]),
-        # As the peephole LSTM of Addons, whose kernel has the same shape.
-        odd("has {.*peephole.*, and .* of the model {", _cell={**CELL, **PEEPHOLES}),
-        biased(False, "has a bias.*output_bias=True", kernel=(2, 5), bias=(5,)),
-        biased(True, "has no bias.*output_bias=False", kernel=(2, 5)),
-        case("no tfa.seq2seq.Attention.* net, step", net={}, step=()),
-        case("no decoder in the model.*only", lambda: dense("only")),
-        case("new has no weights yet", lambda: Dense(3, name="new")),
-        case("is quantized .int8.: load the checkpoint", quantized),
-        case("must be a Keras model .* Received: 'no'", lambda: "no"),
-        case("places must be a dictionary", places=lambda x: ["decoder"]),
-        case("places must be a dictionary", places=lambda x: {x: "decoder"}),
-        case("no 'decoders' in .* decoder,", places=lambda x: {"decoders": x}),
-        case("a weight: .*cell/bias", places=lambda x: {"decoder/_cell/bias": x}),
-        case("must name layers of the", places=lambda x: {"decoder": small_cell()}),
-        case("is an Attention", with_dense, lambda x: {"decoder": x[1]}),
-        case(
-            r"words of the checkpoint has .*\(7, 3\)",
-            *(with_dense, lambda x: {"words": x[1]}),
-            decoder=WRAPPER,
-            words=WORDS,
-        ),
-    ],
-)
+MISFITS = [
+    misfit(r"\(5, 8\), and the model would need \(3 \+ 3, 12\)", units=3),
+    misfit("has 1 recurrent layers, and the model's decoder 2", num_layers=2),
+    misfit(r"would need \(3 \+ 0, 8\)", input_feeding=False),
+    misfit(IS_OURS + r"Luon.*'dot'", attention=kl.LuongAttention("dot")),
+    misfit(IS_OURS + "Monotonic", attention=kl.MonotonicAttention()),
+    misfit("Received: no attention", attention=False),
+    misfit("no bias, which is attentional_bias=False", attentional_bias=True),
+    misfit("which is use_attentional_vector=True", use_attentional_vector=False),
+    odd(r"kernel of .* \(4, 3\)", _attention_layers=[{"kernel": (4, 3)}]),
+    odd("decoder of .* has 2 attention", _attention_mechanisms=[LUONG, LUONG]),
+    # As the peephole LSTM of Addons, whose kernel has the same shape.
+    odd("has {.*peephole.*, and .* of the model {", _cell={**CELL, **PEEPHOLES}),
+    biased(False, "has a bias.*output_bias=True", kernel=(2, 5), bias=(5,)),
+    biased(True, "has no bias.*output_bias=False", kernel=(2, 5)),
+    case("no tfa.seq2seq.Attention.* net, step", net={}, step=()),
+    case("no decoder in the model.*only", lambda: dense("only")),
+    case("new has no weights yet", lambda: Dense(3, name="new")),
+    case("is quantized .int8.: load the checkpoint", quantized),
+    case("must be a Keras model .* Received: 'no'", lambda: "no"),
+    case("places must be a dictionary", places=lambda x: ["decoder"]),
+    case("no 'decoders' in .* decoder,", places=lambda x: {"decoders": x}),
+    case("a weight: .*cell/bias", places=lambda x: {"decoder/_cell/bias": x}),
+    case("must name layers of the", places=lambda x: {"decoder": small_cell()}),
+    case("is an Attention", with_dense, lambda x: {"decoder": x[1]}),
+    case(
+        r"words of the checkpoint has .*\(7, 3\)",
+        *(with_dense, lambda x: {"words": x[1]}),
+        decoder=WRAPPER,
+        words=WORDS,
+    ),
+]
+
+
+@pytest.mark.parametrize("message, model, places, objects", MISFITS)
 def test_what_cannot_be_loaded_is_said(message, model, places, objects, write):
     """And nothing is loaded."""
     layers = model()
@@ -421,8 +408,7 @@ def test_what_cannot_be_loaded_is_said(message, model, places, objects, write):
     with pytest.raises((TypeError, ValueError), match=message):
         load_addons_checkpoint(write(**objects), layers, places and places(layers))
     after = [w for x in parts for w in x.get_weights()]
-    for old, new in zip(before, after, strict=True):
-        np.testing.assert_array_equal(old, new)
+    keras.tree.map_structure(np.testing.assert_array_equal, before, after)
 
 
 def test_a_wrong_path_names_what_is_there(tmp_path, write):
@@ -450,9 +436,8 @@ def test_a_wrong_path_names_what_is_there(tmp_path, write):
 
 
 def test_a_directory_gives_its_latest(tmp_path):
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(decoder=made(WRAPPER), step=tf.Variable(1)), tmp_path, 2
-    )
+    checkpoint = tf.train.Checkpoint(decoder=made(WRAPPER), step=tf.Variable(1))
+    manager = tf.train.CheckpointManager(checkpoint, tmp_path, 2)
     path = manager.save()
     for given in (tmp_path, path, f"{path}.index"):
         places = {"step": None}

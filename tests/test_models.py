@@ -37,18 +37,14 @@ OPTIONS = {
     "local-p": {"attention": "local-p", "window": 2, "score_mode": "dot"},
     "local, no feeding": {"attention": "local-p", "input_feeding": False},
     "coverage": {"coverage": True, "score_mode": "concat"},
-    "hard": {"hard_attention": True},
     "monotonic": {"attention": "monotonic", "input_feeding": False},
-    "no attention": {"attention": None},
-    "no feeding": {"input_feeding": False},
+    **{"hard": {"hard_attention": True}, "no attention": {"attention": None}},
+    **{"no feeding": {"input_feeding": False}, "two layers": {"num_layers": 2}},
     "gru": {"cell_type": "gru", "num_layers": 2},
-    "two layers": {"num_layers": 2},
     "deep residual": {"num_layers": 3, "residual": True},
     "reversed": {"bidirectional": False, "reverse_source": True, "num_layers": 2},
-    "tied target": {"tie_embeddings": "target"},
-    "tied all": {"tie_embeddings": "all"},
-    "copying": {"copy": True},
-    "output bias": {"output_bias": True},
+    **{f"tied {x}": {"tie_embeddings": x} for x in ("target", "all")},
+    **{"copying": {"copy": True}, "output bias": {"output_bias": True}},
     "bridge": {"bridge": "dense", "encoder_units": 5},
     "narrow words": {"embedding_dim": 4},
 }
@@ -68,10 +64,7 @@ MODELS = {
         for name in ("small", *PAPERS)
         for cell_type in CELL_TYPES
     },
-    **{
-        name: ("vaswani2017-base", {**HEADS, **fields})
-        for name, fields in TRANSFORMERS.items()
-    },
+    **{x: ("vaswani2017-base", {**HEADS, **y}) for x, y in TRANSFORMERS.items()},
 }
 #: Those whose weights are zero, or have a sum below one.
 BLIND = ("no attention", "sutskever2014", "cho2014")
@@ -117,10 +110,7 @@ def test_steps_are_what_a_call_computes_and_what_a_sentence_gets_alone(name):
         np.testing.assert_allclose(sums[:3], 1, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(MODELS, "coverage", "gnmt", "transformer"),
-)
+@pytest.mark.parametrize("name", slow_but(MODELS, "coverage", "gnmt", "transformer"))
 def test_beams_share_one_memory_and_step_by_themselves(name):
     model = made(name)
     memory, first = model.encode(tf.constant(batch()["source"]))
@@ -156,16 +146,16 @@ def test_training_computes_the_same_and_gradients_are_finite_differences(name):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+REFERENCES = [
+    ("bahdanau2015", reference_models.bahdanau),
+    ("cho2014", reference_models.cho),
+    ("gnmt", reference_models.gnmt),
+]
+
+
 @pytest.mark.parametrize("cell_type", slow_but(["gru", "lstm"], "lstm"))
 @pytest.mark.parametrize("num_layers", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize(
-    "name, reference",
-    [
-        ("bahdanau2015", reference_models.bahdanau),
-        ("cho2014", reference_models.cho),
-        ("gnmt", reference_models.gnmt),
-    ],
-)
+@pytest.mark.parametrize("name, reference", REFERENCES)
 def test_logits_are_the_papers(name, reference, num_layers, cell_type):
     sizes = {"num_layers": num_layers, "attention_units": 5}
     model, inputs = make(name, cell_type=cell_type, **sizes), batch()
@@ -202,13 +192,13 @@ DROPPED_QUICK = [("small, lstm", x) for x in ("word_dropout", "memory_dropout")]
 DROPPED_QUICK += [("transformer", "attention_dropout")]
 
 
-@pytest.mark.parametrize(
-    "name, rate",
-    [
-        pytest.param(*x, marks=[pytest.mark.slow] * (x not in DROPPED_QUICK))
-        for x in DROPPED
-    ],
-)
+RATES_OF_MODELS = [
+    pytest.param(*x, marks=[pytest.mark.slow] * (x not in DROPPED_QUICK))
+    for x in DROPPED
+]
+
+
+@pytest.mark.parametrize("name, rate", RATES_OF_MODELS)
 def test_dropout_is_for_training_alone(name, rate):
     off = ("dropout", "attention_dropout") if name == "transformer" else RATES
     changes = {**dict.fromkeys(off, 0.0), rate: 0.5}
@@ -276,17 +266,12 @@ def test_initial_values():
         np.testing.assert_allclose(np.std(layer.embeddings), 1 / 8, rtol=0.05)
 
 
+#: Model and which part of it is frozen.
 SAVED = {
-    "reversed": "",
-    "tied all": "encoder",
-    "copying": "pointer_generator",
-    "output bias": "encoder",
-    "bridge": "decoder.cell.attention",
-    "bahdanau2015": "bridge",
-    "gnmt": "output_layer",
-    "cho2014": "encoder",
-    "transformer": "output_layer",
-    "transformer, odd size": "",
+    **{"reversed": "", "tied all": "encoder", "copying": "pointer_generator"},
+    **{"output bias": "encoder", "bridge": "decoder.cell.attention"},
+    **{"bahdanau2015": "bridge", "gnmt": "output_layer", "cho2014": "encoder"},
+    **{"transformer": "output_layer", "transformer, odd size": ""},
 }
 
 
@@ -313,9 +298,10 @@ def test_saved_and_copied_models_compute_the_same_and_stay_frozen(name, tmp_path
         np.testing.assert_allclose(stepped(other, inputs)[0], logits, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "policy", slow_but(["mixed_float16", "mixed_bfloat16"], "mixed_float16")
-)
+HALVES = slow_but(["mixed_float16", "mixed_bfloat16"], "mixed_float16")
+
+
+@pytest.mark.parametrize("policy", HALVES)
 @pytest.mark.parametrize("name", slow_but(["general", "transformer"], "general"))
 def test_mixed_precision_trains_and_steps(name, policy, tmp_path):
     model, inputs = make(name, dtype=policy), batch(target_length=2)
@@ -326,27 +312,25 @@ def test_mixed_precision_trains_and_steps(name, policy, tmp_path):
     for other in (logits, np.asarray(model(inputs), "float32")):
         np.testing.assert_allclose(other, exact(inputs), atol=0.1)
     model.compile("adam", SequenceCrossentropy(), run_eagerly=True)
-    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (
-        policy == "mixed_float16"
-    )
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert is_scaled == (policy == "mixed_float16")
     assert np.isfinite(model.train_on_batch(inputs, inputs["target"]))
     model.save(tmp_path / "half.keras")
     loaded = keras.models.load_model(tmp_path / "half.keras")
     assert loaded.target_embedding.dtype_policy.name == policy
 
 
+REMEMBERED = [
+    {"coverage": True, "input_feeding": False},
+    {"coverage": True, "attention": "local-p", "window": 1},
+    {"attention": "monotonic", "hard_attention": True},
+]
+
+
 @pytest.mark.parametrize(
     "dtype", slow_but(["mixed_bfloat16", "mixed_float16", "float64"], "mixed_float16")
 )
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"coverage": True, "input_feeding": False},
-        {"coverage": True, "attention": "local-p", "window": 1},
-        {"attention": "monotonic", "hard_attention": True},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", REMEMBERED, ids=str)
 def test_what_attention_remembers_is_float32_at_least(dtype, options):
     model = make("general", dtype=dtype, **options)
     source = batch()["source"]
@@ -372,19 +356,19 @@ def test_every_preset_makes_a_model(name):
     assert model.output_shape == (None, None, 12)
 
 
+SIZES = [
+    ("multi30k", 4000, 7_557_120),  # of the published results
+    ("multi30k-small", 4000, 2_402_304),
+    ("multi30k-student", 4000, 2_402_304),
+    ("wu2021-tiny", 10_000, 2_599_424),
+    # Table 3, trained with about 37,000 sub-words for both languages.
+    ("vaswani2017-base", 37_000, pytest.approx(65e6, rel=0.04)),
+    ("vaswani2017-big", 37_000, pytest.approx(213e6, rel=0.04)),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, size, weights",
-    [
-        ("multi30k", 4000, 7_557_120),  # of the published results
-        ("multi30k-small", 4000, 2_402_304),
-        ("multi30k-student", 4000, 2_402_304),
-        ("wu2021-tiny", 10_000, 2_599_424),
-        # Table 3, trained with about 37,000 sub-words for both languages.
-        ("vaswani2017-base", 37_000, pytest.approx(65e6, rel=0.04)),
-        ("vaswani2017-big", 37_000, pytest.approx(213e6, rel=0.04)),
-    ],
-)
+@pytest.mark.parametrize("name, size, weights", SIZES)
 def test_models_have_the_published_sizes(name, size, weights):
     with keras.StatelessScope():  # weights are counted without making them
         found = build(name, size, size, tie_embeddings="all").count_params()
@@ -410,21 +394,21 @@ def test_a_class_makes_its_own_presets_alone():
 LINEAR = {"attentional_activation": None}
 
 
-@pytest.mark.parametrize(
-    "name, changes, message",
-    [
-        ("bahdanau2015", {"input_feeding": True}, "feeding=False.*True"),
-        ("cho2014", {"attention": "global"}, "attention=None.*'global'"),
-        ("bahdanau2015", {"attention": None}, "needs attention.*None"),
-        ("gnmt", {"attention": None}, "needs attention.*None"),
-        ("gnmt", {"reverse_source": True}, "reverse_source=False.*True"),
-        ("gnmt", LINEAR, "attentional_activation=None"),
-        ("bahdanau2015", LINEAR, "attentional_activation=None"),
-        ("cho2014", LINEAR, "attentional_activation=None"),
-        ("cho2014", {"copy": True}, "copy=True needs an attention"),
-        ("gpt", {}, "preset.*bahdanau2015.*'gpt'"),
-    ],
-)
+IMPOSSIBLE = [
+    ("bahdanau2015", {"input_feeding": True}, "feeding=False.*True"),
+    ("cho2014", {"attention": "global"}, "attention=None.*'global'"),
+    ("bahdanau2015", {"attention": None}, "needs attention.*None"),
+    ("gnmt", {"attention": None}, "needs attention.*None"),
+    ("gnmt", {"reverse_source": True}, "reverse_source=False.*True"),
+    ("gnmt", LINEAR, "attentional_activation=None"),
+    ("bahdanau2015", LINEAR, "attentional_activation=None"),
+    ("cho2014", LINEAR, "attentional_activation=None"),
+    ("cho2014", {"copy": True}, "copy=True needs an attention"),
+    ("gpt", {}, "preset.*bahdanau2015.*'gpt'"),
+]
+
+
+@pytest.mark.parametrize("name, changes, message", IMPOSSIBLE)
 def test_what_a_model_cannot_have_is_named(name, changes, message):
     with pytest.raises(ValueError, match=message):
         build(name, V, V, **{"units": UNITS, **PAPERS.get(name, {}), **changes})

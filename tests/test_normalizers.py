@@ -1,7 +1,5 @@
 """What makes weights of scores: normalizers, and monotonic attention and its chunks."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import pytest
@@ -44,19 +42,12 @@ def by_bisection(name, scores):
 
 
 TAU = -(1 + 7**0.5) / 4  # of two scores 0 and -1, by p₁ + p₂ = 1
+SHARES = [[1 / 9, 3 / 9, 5 / 9], [0.25, 0.25, 0.5]]
+ROWS = [[0.5, 0.0, -1.0], [3.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
 BY_HAND = {
-    "softmax": (
-        np.log([[1.0, 3, 5], [1, 1, 2]]),
-        [[1 / 9, 3 / 9, 5 / 9], [0.25, 0.25, 0.5]],
-    ),
-    "sparsemax": (
-        [[0.5, 0.0, -1.0], [3.0, 1.0, 0.0], [0.0, 0.0, 0.0]],
-        [[0.75, 0.25, 0], [1, 0, 0], [1 / 3] * 3],
-    ),
-    "entmax15": (
-        [[0.0, -1.0, -9.0], [3.0, 1.0, 0.0]],
-        [[TAU**2, (-0.5 - TAU) ** 2, 0.0], [1, 0, 0]],
-    ),
+    "softmax": (np.log([[1.0, 3, 5], [1, 1, 2]]), SHARES),
+    "sparsemax": (ROWS, [[0.75, 0.25, 0], [1, 0, 0], [1 / 3] * 3]),
+    "entmax15": ([[0, -1, -9.0], ROWS[1]], [[TAU**2, (-0.5 - TAU) ** 2, 0], [1, 0, 0]]),
 }
 
 
@@ -192,16 +183,16 @@ def test_softmax_is_what_none_means():
 # Monotonic attention and its chunks, by hand and against walking from word to word.
 
 
-@pytest.mark.parametrize(
-    "places, row",
-    [
-        (0, [1, 2, 3, 4]),
-        (1, [0, 1, 2, 3]),
-        (3, [0, 0, 0, 1]),
-        (-1, [2, 3, 4, 0]),
-        (-3, [4, 0, 0, 0]),
-    ],
-)
+SHIFTED = [
+    (0, [1, 2, 3, 4]),
+    (1, [0, 1, 2, 3]),
+    (3, [0, 0, 0, 1]),
+    (-1, [2, 3, 4, 0]),
+    (-3, [4, 0, 0, 0]),
+]
+
+
+@pytest.mark.parametrize("places, row", SHIFTED)
 def test_zeros_come_in_where_something_is_shifted(places, row):
     x = ops.array(np.arange(1, 9, dtype="float32").reshape(2, 4))
     found = ops.convert_to_numpy(shifted(x, places))
@@ -212,16 +203,12 @@ def test_zeros_come_in_where_something_is_shifted(places, row):
 
 
 @settings(max_examples=50)
-@given(
-    p=st.lists(st.floats(0, 0.98), min_size=1, max_size=8),
-    seed=st.integers(0, 99),
-)
+@given(p=st.lists(st.floats(0, 0.98), min_size=1, max_size=8), seed=st.integers(0, 99))
 @pytest.mark.parametrize("mode", ["parallel", "recursive"])
 def test_equals_walking(mode, p, seed):
     previous = np.random.default_rng(seed).dirichlet(np.ones(len(p)))
-    result = monotonic_weights(
-        ops.array([p], "float32"), ops.array([previous], "float32"), mode
-    )
+    arrays = ops.array([p], "float32"), ops.array([previous], "float32")
+    result = monotonic_weights(*arrays, mode)
     np.testing.assert_allclose(result[0], stopping(p, previous), atol=2e-6)
 
 
@@ -249,19 +236,18 @@ def test_a_long_source_loses_nothing():
     np.testing.assert_allclose(found[0], weights, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "p, previous, expected",
-    [
-        ([0, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0]),
-        ([1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1]),  # never back
-        ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]),  # nowhere to stop
-        ([1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 1, 0]),  # may stay
-    ],
-)
+HARD = [
+    ([0, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0]),
+    ([1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1]),  # never back
+    ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]),  # nowhere to stop
+    ([1, 1, 1, 1], [0, 0, 1, 0], [0, 0, 1, 0]),  # may stay
+]
+
+
+@pytest.mark.parametrize("p, previous, expected", HARD)
 def test_hard_by_hand(p, previous, expected):
-    result = monotonic_weights(
-        ops.array(p, "float32"), ops.array(previous, "float32"), "hard"
-    )
+    arrays = ops.array(p, "float32"), ops.array(previous, "float32")
+    result = monotonic_weights(*arrays, "hard")
     np.testing.assert_array_equal(result, expected)
 
 

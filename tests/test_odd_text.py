@@ -14,11 +14,8 @@ from odd_text import COLUMNS, EXPECTED, EXPORTED, IN_C, READERS, Runtimes
 
 PAGE = Path(__file__).parents[1] / "docs" / "odd_text.md"
 LITERT = "ai_edge_litert.interpreter"
-NEEDS = {
-    "`EdgeTranslator.translate`": LITERT,
-    "`keras-luong-edge`": "keras_luong_edge",
-    "gRPC client": "tensorflow_serving.apis",
-}
+NEEDS = {"`EdgeTranslator.translate`": LITERT, "`keras-luong-edge`": "keras_luong_edge"}
+NEEDS["gRPC client"] = "tensorflow_serving.apis"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*max_source_length")
 
@@ -41,11 +38,8 @@ def table(text):
 
 def cells_of(block):
     """The cells of a table's lines."""
-    return [
-        [cell.strip() for cell in line[1:-1].split("|")]
-        for line in block.splitlines()
-        if line.startswith("| ")
-    ]
+    rows = [x[1:-1].split("|") for x in block.splitlines() if x.startswith("| ")]
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 @pytest.fixture(scope="module")

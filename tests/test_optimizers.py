@@ -1,7 +1,5 @@
 """Optimizers, and the schedules of their learning rates."""
 
-from __future__ import annotations
-
 import itertools
 
 import keras
@@ -21,9 +19,8 @@ from keras_luong.training.schedules import (
     plateau,
 )
 
-BOTH = pytest.mark.parametrize(
-    "name, loss_scaling", [*itertools.product(["sgd", "adam"], [False, True])]
-)
+PAIRS = [*itertools.product(["sgd", "adam"], [False, True])]
+BOTH = pytest.mark.parametrize("name, loss_scaling", PAIRS)
 
 
 @pytest.mark.parametrize("name, cls", [("sgd", "SGD"), ("adam", "Adam")])
@@ -38,10 +35,10 @@ def test_by_name(name, cls):
     assert make_optimizer("adam", 1.0, beta_2=0.98).beta_2 == 0.98
 
 
-@pytest.mark.parametrize(
-    "clip_norm, expected",
-    [(5.0, [3.0, 4.0]), (50.0, [30.0, 40.0]), (None, [30.0, 40.0])],
-)
+CLIPPED = [(5.0, [3.0, 4.0]), (50.0, [30.0, 40.0]), (None, [30.0, 40.0])]
+
+
+@pytest.mark.parametrize("clip_norm, expected", CLIPPED)
 def test_clips_the_global_norm_and_adds_norms_up(clip_norm, expected):
     variables = [keras.Variable(0.0), keras.Variable(0.0), keras.Variable(7.0)]
     optimizer = make_optimizer("sgd", 1.0, clip_norm)
@@ -151,18 +148,18 @@ def test_an_average_is_needed_and_a_validation(momentum, missing):
 # Schedules.
 
 
-@pytest.mark.parametrize(
-    "rate, expected",
-    [
-        # The paper's, and its own with dropout.
-        (halving(1.0, 5), [1.0] * 5 + [0.5, 0.25, 0.125, 0.0625, 0.03125]),
-        (halving(1.0, 8), [1.0] * 8 + [0.5, 0.25, 0.125, 0.0625]),
-        (halving(3.0, 0), [1.5, 0.75]),
-        (cosine(2.0, 6), [2, 1 + 0.75**0.5, 1.5, 1, 0.5, 1 - 0.75**0.5, 0, 0]),
-        (InverseSquareRoot(1.0, 4), [0.25, 0.5, 0.75, 1.0] + [(4 / 5) ** 0.5]),
-        (lambda i: InverseSquareRoot(1.0, 4)((15, 63)[i]), [0.5, 0.25]),
-    ],
-)
+RATES = [
+    # The paper's, and its own with dropout.
+    (halving(1.0, 5), [1.0] * 5 + [0.5, 0.25, 0.125, 0.0625, 0.03125]),
+    (halving(1.0, 8), [1.0] * 8 + [0.5, 0.25, 0.125, 0.0625]),
+    (halving(3.0, 0), [1.5, 0.75]),
+    (cosine(2.0, 6), [2, 1 + 0.75**0.5, 1.5, 1, 0.5, 1 - 0.75**0.5, 0, 0]),
+    (InverseSquareRoot(1.0, 4), [0.25, 0.5, 0.75, 1.0] + [(4 / 5) ** 0.5]),
+    (lambda i: InverseSquareRoot(1.0, 4)((15, 63)[i]), [0.5, 0.25]),
+]
+
+
+@pytest.mark.parametrize("rate, expected", RATES)
 def test_rates_by_hand(rate, expected):
     found = [float(rate(i)) for i in range(len(expected))]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
@@ -177,15 +174,15 @@ def compiled(learning_rate):
 BLEU = [9.0, 9.0, 8.0, 8.5, 8.2, 8.1, 9.0]
 
 
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("constant", [0.4] * 7),
-        ("halving", [0.4] * 2 + [0.2, 0.1, 0.05, 0.025, 0.0125]),
-        ("cosine", [0.4, 0.3, 0.1, 0, 0, 0, 0]),
-        ("plateau", [0.4] * 3 + [0.2] * 2 + [0.1] * 2),
-    ],
-)
+RESTARTED = [
+    ("constant", [0.4] * 7),
+    ("halving", [0.4] * 2 + [0.2, 0.1, 0.05, 0.025, 0.0125]),
+    ("cosine", [0.4, 0.3, 0.1, 0, 0, 0, 0]),
+    ("plateau", [0.4] * 3 + [0.2] * 2 + [0.1] * 2),
+]
+
+
+@pytest.mark.parametrize("name, expected", RESTARTED)
 def test_a_restart_goes_on_with_the_rates(name, expected):
     history, seen = [], []
     options = {"epochs": 3, "constant_epochs": 2, "patience": 2, "monitor": "val_bleu"}
@@ -205,11 +202,10 @@ def model():
     return compiled(1.0)
 
 
-@given(
-    st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0]), max_size=12),
-    st.integers(1, 3),
-    st.sampled_from(["val_bleu", "val_loss"]),
-)
+VALUES = st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0]), max_size=12)
+
+
+@given(VALUES, st.integers(1, 3), st.sampled_from(["val_bleu", "val_loss"]))
 def test_plateau_is_that_of_keras(model, values, patience, monitor):
     model.optimizer.learning_rate = 1.0
     mode = "max" if monitor == "val_bleu" else "min"
@@ -234,24 +230,24 @@ def test_a_rate_of_the_step_is_the_optimizers():
 STEPS = {"gradient_accumulation_steps": 0}
 
 
-@pytest.mark.parametrize(
-    "make, arguments, options, message",
-    [
-        (make_optimizer, ("rmsprop", 1.0), {}, "sgd.*'rmsprop'"),
-        (make_optimizer, ("sgd", 1.0, -1.0), {}, "-1.0"),
-        (make_optimizer, ("sgd", 1.0), STEPS, "steps must be at least 1.*0"),
-        (make_optimizer, ("sgd", 1.0), {"ema_momentum": 1.0}, "ema_momentum.*1.0"),
-        (make_optimizer, ("sgd", 1.0), {"weight_decay": -0.1}, "weight_decay.*-0.1"),
-        (make_optimizer, ("sgd", 1.0), {"beta_2": 0.98}, "beta_2 is Adam's.*0.98"),
-        (make_schedule, ("linear", 1.0), {}, "halving.*'linear'"),
-        (make_schedule, ("constant", 0.0), {}, "learning_rate.*0.0"),
-        (make_schedule, ("halving", 1.0), {"constant_epochs": -1}, "-1"),
-        (make_schedule, ("cosine", 1.0), {"epochs": 0}, "epochs.*0"),
-        (make_schedule, ("inverse_sqrt", 1.0), {"warmup_steps": 0}, "warmup_steps"),
-        (make_schedule, ("plateau", 1.0), {"patience": 0}, "patience.*0"),
-        (halving, (-1.0, 5), {}, "initial"),
-    ],
-)
+IMPOSSIBLE = [
+    (make_optimizer, ("rmsprop", 1.0), {}, "sgd.*'rmsprop'"),
+    (make_optimizer, ("sgd", 1.0, -1.0), {}, "-1.0"),
+    (make_optimizer, ("sgd", 1.0), STEPS, "steps must be at least 1.*0"),
+    (make_optimizer, ("sgd", 1.0), {"ema_momentum": 1.0}, "ema_momentum.*1.0"),
+    (make_optimizer, ("sgd", 1.0), {"weight_decay": -0.1}, "weight_decay.*-0.1"),
+    (make_optimizer, ("sgd", 1.0), {"beta_2": 0.98}, "beta_2 is Adam's.*0.98"),
+    (make_schedule, ("linear", 1.0), {}, "halving.*'linear'"),
+    (make_schedule, ("constant", 0.0), {}, "learning_rate.*0.0"),
+    (make_schedule, ("halving", 1.0), {"constant_epochs": -1}, "-1"),
+    (make_schedule, ("cosine", 1.0), {"epochs": 0}, "epochs.*0"),
+    (make_schedule, ("inverse_sqrt", 1.0), {"warmup_steps": 0}, "warmup_steps"),
+    (make_schedule, ("plateau", 1.0), {"patience": 0}, "patience.*0"),
+    (halving, (-1.0, 5), {}, "initial"),
+]
+
+
+@pytest.mark.parametrize("make, arguments, options, message", IMPOSSIBLE)
 def test_what_cannot_be_is_named(make, arguments, options, message):
     with pytest.raises(ValueError, match=message):
         make(*arguments, **options)

@@ -43,9 +43,8 @@ def check_steps(model):
 
 
 COPYING = {
-    "plain": {},
+    **{"plain": {}, "a bias": {"output_bias": True}},
     "all tied": {"tie_embeddings": "all"},
-    "a bias": {"output_bias": True},
     "as See et al.": {"coverage": True, "coverage_loss": 1.0, "score_mode": "concat"},
     "local-p": {"attention": "local-p", "window": 2},
     "monotonic": {"attention": "monotonic"},
@@ -89,9 +88,10 @@ def test_without_copying_nothing_is_there():
         assert one._fused == fused and one.output_bias() is None
 
 
-@pytest.mark.parametrize(
-    "dtype", slow_but(["mixed_bfloat16", "mixed_float16"], "mixed_float16")
-)
+HALVES = slow_but(["mixed_bfloat16", "mixed_float16"], "mixed_float16")
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_mixed_precision(dtype):
     exact, half = copying(), copying(dtype=dtype)
     half.set_weights(exact.get_weights())
@@ -190,14 +190,14 @@ def test_a_search_follows_a_bias():
     np.testing.assert_array_equal(hypotheses.ids[:, 0, :4], np.full((2, 4), 5))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"attentional_activation": None, "attentional_bias": True},
-        {"use_attentional_vector": False},
-        {"output_attention": False, "num_layers": 2},
-    ],
-)
+OPTIONS = [
+    {"attentional_activation": None, "attentional_bias": True},
+    {"use_attentional_vector": False},
+    {"output_attention": False, "num_layers": 2},
+]
+
+
+@pytest.mark.parametrize("changes", OPTIONS)
 def test_models_have_the_options_of_their_cell(changes):
     model = make(**changes)
     for name in ("attentional_bias", "use_attentional_vector", "output_attention"):

@@ -1,36 +1,25 @@
 """The package: what importing it does, what it says of itself, and how it is built."""
 
-from __future__ import annotations
-
-import ast
 import importlib.util
 import json
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from processes import ROOT, python
 
 import keras_luong as kl
 import keras_luong_edge
 from keras_luong.progress import quietly
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_luong"
 README = (ROOT / "README.md").read_text("utf-8")
 SOME_NEED = set(
     "tensorflow_text tensorflow_datasets sentencepiece sacrebleu babel num2words "
     "tensorboard ai_edge_litert".split()
 )
-
-
-def python(*words, check=True, cwd=None):
-    words = [sys.executable, *map(str, words)]
-    return subprocess.run(words, capture_output=True, text=True, check=check, cwd=cwd)
 
 
 def test_importing_does_not_wait_for_tensorflow():
@@ -200,18 +189,6 @@ def test_a_translator_made_of_layers_is_trained_by_the_steps_of_its_search():
     for t in range(2):
         step, states, _ = luong.step(target[:, t : t + 1], states, memory)
         np.testing.assert_allclose(step[:, 0], logits[:, t], atol=1e-5)
-
-
-def test_it_is_short_and_of_public_names():
-    text = TRAIN_WMT.read_text("utf-8")
-    assert len(text.splitlines()) <= 100
-    nodes = [*ast.walk(ast.parse(text))]
-    modules = {x.module for x in nodes if isinstance(x, ast.ImportFrom)}
-    assert not any(str(name).startswith("keras_luong") for name in modules)
-    names = [ast.unparse(x) for x in nodes if isinstance(x, ast.Attribute)]
-    packages = {x.split(".")[1] for x in names if x.startswith("kl.")}
-    functions = {"export_saved_model"}
-    assert {x for x in packages if x.islower()} == functions | {"text", "training"}
 
 
 @pytest.mark.slow

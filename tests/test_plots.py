@@ -92,13 +92,7 @@ REFUSED = [
     (WEIGHTS.T, SOURCE, TARGET, ValueError, r"\[3, 4\].*\[4, 3\]"),
     (np.zeros((0, 2)), ["a", "b"], [], ValueError, "nothing to draw"),
     ([[np.nan]], ["a"], ["b"], ValueError, "finite"),
-    (
-        np.zeros((1, 3)),
-        "abc",
-        ["x"],
-        TypeError,
-        "source tokens must be a list.*abc",
-    ),
+    (np.zeros((1, 3)), "abc", ["x"], TypeError, "source tokens must be a list.*abc"),
 ]
 
 

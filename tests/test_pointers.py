@@ -10,11 +10,7 @@ from small_models import batch, stepped
 
 import keras_luong as kl
 from keras_luong.compat import get_keras_mask
-from keras_luong.layers.pointer_generator import (
-    NOTHING,
-    copied_weights,
-    coverage_loss,
-)
+from keras_luong.layers.pointer_generator import NOTHING, copied_weights, coverage_loss
 from keras_luong.models import build
 
 # The pointer-generator.
@@ -87,9 +83,8 @@ def test_words_that_are_impossible_or_nearly_are_finite():
     log_probs = kl.PointerGenerator()(features, logits, 0 * weights, 0 * ids)
     np.testing.assert_allclose(np.exp(log_probs), softmax(logits), atol=1e-6)
     logits[..., 2] = -300.0  # in no source
-    log_probs = ops.convert_to_numpy(
-        kl.PointerGenerator()(features, logits, weights, ids)
-    )
+    found = kl.PointerGenerator()(features, logits, weights, ids)
+    log_probs = ops.convert_to_numpy(found)
     assert (log_probs[..., 2] < -290).all() and np.isfinite(log_probs).all()
 
 
@@ -97,9 +92,8 @@ def test_words_that_are_impossible_or_nearly_are_finite():
 def test_gradients_are_slopes_also_where_a_weight_is_zero():
     layer, inputs = kl.PointerGenerator(2), given()
     layer(*inputs)
-    features, logits, scores = (
-        keras.Variable(x) for x in (*inputs[:2], np.log(inputs[2] + 1e-3))
-    )
+    values = *inputs[:2], np.log(inputs[2] + 1e-3)
+    features, logits, scores = map(keras.Variable, values)
     labels = np.array([[1, 3, 2], [4, 0, 4]])
 
     def loss():
@@ -126,11 +120,9 @@ def test_gradients_where_both_ways_are_as_probable():
 
 def test_the_config_of_a_pointer_generator():
     options = {
+        **{"kernel_initializer": "he_normal", "bias_initializer": "ones"},
+        **{"kernel_regularizer": "l2", "bias_constraint": "non_neg"},
         "num_extra_ids": 7,
-        "kernel_initializer": "he_normal",
-        "bias_initializer": "ones",
-        "kernel_regularizer": "l2",
-        "bias_constraint": "non_neg",
     }
     config = kl.PointerGenerator(**options).get_config()
     assert kl.PointerGenerator.from_config(config).get_config() == config
@@ -161,9 +153,8 @@ def loud(seed):
 
 
 def network(units=H, glimpse=None, dtype=None, **options):
-    cell = kl.InputFeedingDecoderCell(
-        units, glimpse, dtype=dtype, kernel_initializer=loud(1)
-    )
+    of_cell = {"dtype": dtype, "kernel_initializer": loud(1)}
+    cell = kl.InputFeedingDecoderCell(units, glimpse, **of_cell)
     attention = kl.LuongAttention("concat", kernel_initializer=loud(2), dtype=dtype)
     return kl.PointerNetwork(cell, attention, dtype=dtype, **options)
 
@@ -178,9 +169,8 @@ class Pointer(keras.Model):
 
     def call(self, inputs):
         memory, *state = self.encoder(inputs["source"])
-        return self.pointer(
-            inputs["target"], memory, inputs=inputs["source"], initial_state=state
-        )
+        options = {"inputs": inputs["source"], "initial_state": state}
+        return self.pointer(inputs["target"], memory, **options)
 
     def encode(self, source):
         memory, *state = self.encoder(source)
@@ -212,9 +202,8 @@ def test_equation_3():
     d = np.asarray(decoder(read, MEMORY, memory_mask=MASK, initial_state=STATE))
     e = np.concatenate([end, MEMORY], 1)
     score = layer.attention.score
-    W_1, W_2, v = (
-        np.asarray(x) for x in (score.value_kernel, score.query_kernel, score.scale)
-    )
+    weights = score.value_kernel, score.query_kernel, score.scale
+    W_1, W_2, v = map(np.asarray, weights)
     expected = np.tanh((e @ W_1)[:, None] + (d @ W_2)[:, :, None]) @ v
     there = np.concatenate([np.ones((3, 1), bool), MASK], 1)[:, None].repeat(STEPS, 1)
     np.testing.assert_allclose(found[there], expected[there], atol=1e-5)
@@ -238,9 +227,8 @@ def test_steps_are_the_whole_sequence(glimpse, own_inputs):
         np.testing.assert_allclose(logits[there], whole[:, t][there], atol=1e-5)
         np.testing.assert_allclose(weights[:, 0], softmax(logits)[:, 1:], atol=1e-5)
     if not own_inputs:  # a sentence alone, which knows no padding
-        alone = layer(
-            TARGETS[1:2], MEMORY[1:2, :3], initial_state=[x[1:2] for x in STATE]
-        )
+        state = [x[1:2] for x in STATE]
+        alone = layer(TARGETS[1:2], MEMORY[1:2, :3], initial_state=state)
         np.testing.assert_allclose(whole[1:2, :, :4], alone, atol=1e-5)
 
 
@@ -302,9 +290,8 @@ def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
     spec = [tf.TensorSpec([None, None, F]), tf.TensorSpec([None, 2], tf.int32)]
 
     def graph(count):
-        return tf.function(
-            lambda *x: search(model, *x), input_signature=spec[:count], autograph=False
-        )
+        options = {"input_signature": spec[:count], "autograph": False}
+        return tf.function(lambda *x: search(model, *x), **options)
 
     find = graph(1)
     for length in (4, 1):
@@ -327,9 +314,10 @@ def test_searches_where_the_graph_does_not_know_how_many_ids_there_are(name):
 WEIGHTS = np.array([[[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]], "float32")
 
 
-@pytest.mark.parametrize(
-    "mask, mean", [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)]
-)
+COVERAGE = [(None, 1.25 / 3), (np.array([[1, 1, 0]]), 0.25)]
+
+
+@pytest.mark.parametrize("mask, mean", COVERAGE)
 def test_a_coverage_loss_adds_the_mean_over_words(mask, mean):
     np.testing.assert_allclose(coverage_loss(WEIGHTS), [[0.0, 0.5, 0.75]])
     layer = kl.CoverageLoss(2.0)

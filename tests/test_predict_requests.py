@@ -1,7 +1,5 @@
 """What the reference server is asked: what is wrong is the client's mistake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import pickle
@@ -38,21 +36,19 @@ def of_type(dtype, **values):
 NOT_FILLED = "'x' do not fill its shape"
 
 
-@pytest.mark.parametrize(
-    ("proto", "why"),
-    [
-        # A small message is no large tensor.
-        *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([1 << 30], [4000])),
-        *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([-1], [-2, -2])),
-        (of_type(tf.resource, string_val=[b"a"]), "no array"),
-        (of_type(tf.variant, string_val=[b"a"]), "no array"),
-        # What their types cannot hold.
-        (of_type(tf.uint8, int_val=[300]), "no array"),
-        (of_type(tf.int8, int_val=[1000]), "no array"),
-        (of_type(tf.half, half_val=[70000]), "no array"),
-        (of_type(tf.bfloat16, half_val=[-1]), "no array"),
-    ],
-)
+NO_ARRAYS = [
+    # A small message is no large tensor.
+    *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([1 << 30], [4000])),
+    *((proto_of("a" * 1000, x), NOT_FILLED) for x in ([-1], [-2, -2])),
+    (of_type(tf.resource, string_val=[b"a"]), "no array"),
+    # What their types cannot hold.
+    (of_type(tf.uint8, int_val=[300]), "no array"),
+    (of_type(tf.half, half_val=[70000]), "no array"),
+    (of_type(tf.bfloat16, half_val=[-1]), "no array"),
+]
+
+
+@pytest.mark.parametrize("proto, why", NO_ARRAYS)
 def test_messages_that_are_no_arrays(proto, why):
     with pytest.raises(Refused, match=f"^.400.*{why}"):
         requests.ndarray("x", proto)
@@ -71,43 +67,41 @@ NAMES = b",".join(b'"%d": 1' % i for i in range(90_000))
 TOO_DEEP, TOO_MANY = "nested too deeply", "90000 are too many inputs: at most 2"
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"inputs": ' + b"[" * 60_000, "not JSON"),
-        (b'{"inputs": ' + b"[" * 40 + b"]" * 40 + b"}", TOO_DEEP),
-        (b'{"inputs": {"b64": ' + b"[" * 500 + b"]" * 500 + b"}}", "too deeply"),
-        (b'{"inputs": [{"b64": ' + b"[" * 500 + b"]" * 500 + b"}]}", "nor base64"),
-        (b'{"inputs": [], "signature_name": ["a"]}', '"signature_name" must be a'),
-        (b'{"inputs": [], "instances": []}', '"inputs" or "instances"'),
-        (b"[]", '"inputs" or "instances"'),
-        (b'{"instances": [{"a": 1}, {"b": 1}]}', "instances have different inputs"),
-        # S3: more than any signature takes is not passed on.
-        (b'{"inputs": [[%s]]}' % SOME, TOO_DEEP),
-        (b'{"inputs": {"text": [[%s]]}}' % SOME, TOO_DEEP),
-        (b'{"instances": [{"text": [%s]}]}' % SOME, TOO_DEEP),
-        (b'{"inputs": {%s}}' % NAMES, TOO_MANY),
-        (b'{"instances": [{%s}]}' % NAMES, TOO_MANY),
-    ],
-    ids=range(13),
-)
+ODD_JSON = [
+    (b'{"inputs": ' + b"[" * 60_000, "not JSON"),
+    (b'{"inputs": ' + b"[" * 40 + b"]" * 40 + b"}", TOO_DEEP),
+    (b'{"inputs": {"b64": ' + b"[" * 500 + b"]" * 500 + b"}}", "too deeply"),
+    (b'{"inputs": [{"b64": ' + b"[" * 500 + b"]" * 500 + b"}]}", "nor base64"),
+    (b'{"inputs": [], "signature_name": ["a"]}', '"signature_name" must be a'),
+    (b'{"inputs": [], "instances": []}', '"inputs" or "instances"'),
+    (b'{"instances": [{"a": 1}, {"b": 1}]}', "instances have different inputs"),
+    # S3: more than any signature takes is not passed on.
+    (b'{"inputs": [[%s]]}' % SOME, TOO_DEEP),
+    (b'{"inputs": {"text": [[%s]]}}' % SOME, TOO_DEEP),
+    (b'{"instances": [{"text": [%s]}]}' % SOME, TOO_DEEP),
+    (b'{"inputs": {%s}}' % NAMES, TOO_MANY),
+    (b'{"instances": [{%s}]}' % NAMES, TOO_MANY),
+]
+
+
+@pytest.mark.parametrize("body, message", ODD_JSON, ids=range(12))
 def test_odd_json_is_the_clients_mistake(body, message):
     with pytest.raises(Refused, match=message) as found:
         requests.columns(requests.read_json(body), requests.Takes(2, 2))
     assert found.value.status == 400
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ({"inputs": ["a", {"b64": "/w=="}]}, {"": [b"a", b"\xff"]}),
-        ({"inputs": {"a": [1], "b": "\ud800"}}, {"a": [1], "b": b"\xed\xa0\x80"}),
-        ({"instances": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
-        ({"instances": [{"b64": "YQ=="}, "b"]}, {"": [b"a", b"b"]}),
-        ({"instances": []}, {"": []}),
-        ({"inputs": []}, {"": []}),
-    ],
-)
+QUESTIONS = [
+    ({"inputs": ["a", {"b64": "/w=="}]}, {"": [b"a", b"\xff"]}),
+    ({"inputs": {"a": [1], "b": "\ud800"}}, {"a": [1], "b": b"\xed\xa0\x80"}),
+    ({"instances": [{"a": 1}, {"a": 2}]}, {"a": [1, 2]}),
+    ({"instances": [{"b64": "YQ=="}, "b"]}, {"": [b"a", b"b"]}),
+    ({"instances": []}, {"": []}),
+    ({"inputs": []}, {"": []}),
+]
+
+
+@pytest.mark.parametrize("question, expected", QUESTIONS)
 def test_columns_and_rows(question, expected):
     body = json.dumps(question).encode()
     assert requests.columns(requests.read_json(body), requests.Takes()) == expected
@@ -198,21 +192,17 @@ def arriving(length, parts=(b"a", b"b"), then=0.0, **more):
 CHUNKED = {"transfer-encoding": "chunked"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "more", "status"),
-    [
-        (["2"], {}, None),
-        (["1048576"], {}, None),
-        (["1048577"], {}, 413),
-        ([""], {}, 411),
-        (["-1"], {}, 411),
-        (["2"], {"then": 60}, 408),
-        # S2: it is counted whatever length it says.
-        (["5"], CHUNKED, 411),
-        ([""], CHUNKED, 411),
-        (["5", [b"a" * (1 << 19)] * 3], {}, 413),
-    ],
-)
+BODIES = [
+    *((["2"], {}, None), (["1048576"], {}, None), (["1048577"], {}, 413)),
+    *(([""], {}, 411), (["2"], {"then": 60}, 408)),
+    # S2: it is counted whatever length it says.
+    (["5"], CHUNKED, 411),
+    ([""], CHUNKED, 411),
+    (["5", [b"a" * (1 << 19)] * 3], {}, 413),
+]
+
+
+@pytest.mark.parametrize("arguments, more, status", BODIES)
 def test_a_body_comes_whole_and_soon(arguments, more, status, monkeypatch):
     monkeypatch.setattr(requests, "ARRIVAL", 0.05 if "then" in more else 10.0)
     request = arriving(*arguments, **more)

@@ -1,7 +1,5 @@
 """Weights in int8; those of every attention are in test_attention_call.py."""
 
-from __future__ import annotations
-
 import gc
 
 import keras
@@ -162,11 +160,12 @@ def test_a_cell_without_the_vector_in_its_config_is_made_as_before():
     assert again.attentional_vector.get_config() == cell.attentional_vector.get_config()
 
 
+QUANTIZED = [{"attention": "local-p", "bridge": "dense"}, {"tie_embeddings": "all"}]
+
+
 @pytest.mark.slow
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    "options", [{"attention": "local-p", "bridge": "dense"}, {"tie_embeddings": "all"}]
-)
+@pytest.mark.parametrize("options", QUANTIZED)
 def test_a_quantized_translation_model_is_saved_and_loaded(options, tmp_path):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(9, 9, units=6, **options))
     model.target_embedding.trainable = False

@@ -1,13 +1,10 @@
 """Ray's engine says what the local one says, whoever is killed while it works."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +15,7 @@ from commands import run
 from leave_slow import slow_but
 from odd_rows import ROWS
 from odd_text import odd_translator
-from processes import children, wait_for
+from processes import children, start, wait_for
 from small_corpus import Backwards
 from small_translator import sentencepiece_translator, written_run
 
@@ -30,7 +27,6 @@ from keras_luong.runs.ray_engine import Pool, check_ray
 from keras_luong.runs.shards import Shards
 from keras_luong.runs.synthetic import Rereadable
 
-ROOT = Path(__file__).parents[1]
 ODD = (
     b"\xef\xbb\xbfthe red dog\r\n\n  \nthe\rblue \xff\xfe cat\n"
     b"in\xe2\x80\xa8the house\n"
@@ -70,14 +66,7 @@ def command(path, source, out, *words):
     """The command in a process of its own, which can be killed."""
     code = "from keras_luong.cli.main import main; main()"
     argv = ["translate", path, "--input", source, "--output", out, *WORDS, *words]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, argv)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=source.parent,
-    )
+    return start("-c", code, *argv, cwd=source.parent)
 
 
 def finished(process):
@@ -138,11 +127,8 @@ def phrases(source, monkeypatch):
     write_lines("terms.tsv", ["dog\tcat"])
 
 
-CASES = [
-    "--scores --alignments",
-    "--n_best 2 --constraints must.tsv --terms terms.tsv",
-    "--beam_width 1 --max_source_length 3",
-]
+CASES = ["--scores --alignments", "--beam_width 1 --max_source_length 3"]
+CASES.append("--n_best 2 --constraints must.tsv --terms terms.tsv")
 
 
 @pytest.mark.parametrize("words", slow_but(CASES))
@@ -261,9 +247,7 @@ def killed(*arguments):
 
 
 @pytest.mark.slow
-def test_who_is_killed_while_parts_are_joined_leaves_nothing(
-    path, tmp_path, monkeypatch
-):
+def test_who_is_killed_while_joining_leaves_nothing(path, tmp_path, monkeypatch):
     source = written_parquet(tmp_path / "in" / "a.parquet", text=["the red dog", "a"])
     places = path, source.parent, (out := tmp_path / "out")
     (tmp_path / ".9-0123abcd.out").mkdir()
@@ -471,9 +455,7 @@ def test_what_cannot_be_done_is_told(tmp_path, monkeypatch):
 def test_a_shard_that_another_worker_has_done_is_done(tmp_path):
     """Ray gives it again where the first worker only seems to be dead."""
     shards = Shards(tmp_path / "parts", lines=1, size=1)
-    with pytest.raises(
-        RuntimeError, match="FileNotFoundError: There is no .*parts whe"
-    ):
+    with pytest.raises(RuntimeError, match="FileNotFoundError: There is no .*parts"):
         in_this_process(shards, [0], None, Pool())
     shards.folder.mkdir()
     shards.cut([0], **{"in": [b"a"]})

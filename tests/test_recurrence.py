@@ -49,9 +49,8 @@ def problem(seed=0):
     def run(scan, mask=None):
         states = [tf.convert_to_tensor(start), tf.zeros([BATCH, 1], tf.int32)]
         constants = {"memory": tf.convert_to_tensor(memory)}
-        (y, z), (h, position) = scan(
-            step, tf.convert_to_tensor(inputs), states, constants, mask
-        )
+        x = tf.convert_to_tensor(inputs)
+        (y, z), (h, position) = scan(step, x, states, constants, mask)
         return y, z, h, position
 
     return run, variables
@@ -78,9 +77,8 @@ MASK = np.arange(STEPS)[:, None] < [6, 4, 0]
 @pytest.mark.parametrize("mask", [None, MASK, MASK[::-1]])
 def test_scan_equals_numpy(scan, mask):
     run, variables = problem()
-    for result, expected in zip(
-        run(scan, mask), numpy_run(variables, mask), strict=True
-    ):
+    results = run(scan, mask), numpy_run(variables, mask)
+    for result, expected in zip(*results, strict=True):
         np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
@@ -180,32 +178,26 @@ WAYS = [in_one, under_xla, in_another, in_two]
 BRANCHES = [in_a_branch, lambda *x: in_a_branch(*x, around=in_a_graph)]
 
 
-@pytest.mark.parametrize(
-    "order, way, compiled, mask",
-    [
-        ("first", in_one, False, MASK),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
-                *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
-                # As by itself on a GPU; what is around the loops is not compiled.
-                *(("first", way, True, MASK) for way in (in_one, in_another)),
-                ("first", in_one, True, None),
-                *(
-                    (order, way, False, MASK)
-                    for order in list(ORDERS)[1:3]
-                    for way in WAYS
-                ),
-                *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
-                ("second, by symbols", in_one, False, MASK),
-            )
-        ),
-    ],
-)
-def test_l2_both_loops_have_the_same_derivatives(
-    order, way, compiled, mask, monkeypatch
-):
+LOOPS = [
+    ("first", in_one, False, MASK),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
+            *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
+            # As by itself on a GPU; what is around the loops is not compiled.
+            *(("first", way, True, MASK) for way in (in_one, in_another)),
+            ("first", in_one, True, None),
+            *((order, way, False, MASK) for order in list(ORDERS)[1:3] for way in WAYS),
+            *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
+            ("second, by symbols", in_one, False, MASK),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("order, way, compiled, mask", LOOPS)
+def test_l2_loops_have_the_same_derivatives(order, way, compiled, mask, monkeypatch):
     monkeypatch.setattr(fast_recurrence, "COMPILE_LOOPS", compiled)
     run, variables = problem()
 
@@ -352,9 +344,8 @@ def test_random_numbers_are_never_drawn_again():
             drawn = loss()
         return drawn, tape.gradient(drawn, x)
 
-    inside, outside = (
-        tf.function(x, autograph=False) for x in (lambda: gradients(loss), loss)
-    )
+    both = (lambda: gradients(loss)), loss
+    inside, outside = (tf.function(x, autograph=False) for x in both)
     for drawn, gradient in (inside(), gradients(outside)):
         np.testing.assert_allclose(tf.reduce_sum(gradient), drawn, rtol=1e-5)
 
@@ -478,16 +469,15 @@ def test_l2_a_gradient_penalty_of_any_layer(name, power):
     check(found, expected, tolerance=1e-2 if name == "mixed" else 1e-4)
 
 
+RUNS = [lambda function: function(), pytest.param(in_a_graph, marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("power", [1, 2])
-@pytest.mark.parametrize(
-    "run",
-    [lambda function: function(), pytest.param(in_a_graph, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("run", RUNS)
 def test_l2_a_penalty_on_the_fused_output_layer(run, power):
     rng = np.random.default_rng(0)
-    x, kernel = (
-        tf.Variable(rng.normal(size=n), dtype="float32") for n in ((6, 3), (3, 7))
-    )
+    sizes = (6, 3), (3, 7)
+    x, kernel = (tf.Variable(rng.normal(size=n), dtype="float32") for n in sizes)
     labels, weights = tf.constant(rng.integers(0, 7, 6), tf.int32), rng.random(6)
 
     def fused():
@@ -528,34 +518,20 @@ def both_ways(monkeypatch, compute):
                 return inner(self, *args, **kwargs)
 
             monkeypatch.setattr(layer, "inner_loop", counted)
-        monkeypatch.setattr(
-            recurrence,
-            "runs_on_cudnn",
-            lambda layer, has_gpu=has_gpu: has_gpu and hasattr(layer, "use_cudnn"),
-        )
+        runs = lambda x, gpu=has_gpu: gpu and hasattr(x, "use_cudnn")  # noqa: E731
+        monkeypatch.setattr(recurrence, "runs_on_cudnn", runs)
         results.append(in_a_graph(compute) if has_gpu else compute())
         assert has_gpu or not calls
         monkeypatch.undo()
     return *results, len(calls)
 
 
-@pytest.mark.parametrize(
-    "cell_type, backwards, mask",
-    [
-        ("lstm", True, RIGHT),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("gru", True, RIGHT),
-                ("gru", False, None),
-                ("lstm", False, RIGHT),
-                ("lstm", True, None),
-                ("lstm", True, RIGHT[::-1]),
-                ("lstm", False, EMPTY),
-            )
-        ),
-    ],
-)
+LATER = [("gru", True, RIGHT), ("gru", False, None), ("lstm", False, RIGHT)]
+LATER += [("lstm", True, None), ("lstm", True, RIGHT[::-1]), ("lstm", False, EMPTY)]
+LATER = [pytest.param(*case, marks=pytest.mark.slow) for case in LATER]
+
+
+@pytest.mark.parametrize("cell_type, backwards, mask", [("lstm", True, RIGHT), *LATER])
 def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypatch):
     base, layer = make(cell_type)
     rng = np.random.default_rng(0)
@@ -571,25 +547,22 @@ def test_keras_computes_what_the_loop_does(cell_type, backwards, mask, monkeypat
         inputs, firsts = tf.identity(x), [tf.identity(state) for state in starts]
         with tf.GradientTape() as tape:
             tape.watch([inputs, *firsts])
-            y, states = base.scan_layer(
-                layer, inputs, firsts, keep, training=True, backwards=backwards
-            )
+            how = {"training": True, "backwards": backwards}
+            y, states = base.scan_layer(layer, inputs, firsts, keep, **how)
             loss = tf.reduce_sum(y * scale) + sum(tf.reduce_sum(h**2) for h in states)
         return y, *states, *tape.gradient(loss, [inputs, *firsts, *layer.weights])
 
     loop, through_keras, calls = both_ways(monkeypatch, compute)
     assert calls
     for one, other in zip(loop, through_keras, strict=True):
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(one), tf.convert_to_tensor(other), atol=1e-4
-        )
+        both = map(tf.convert_to_tensor, (one, other))
+        np.testing.assert_allclose(*both, atol=1e-4)
 
 
 def test_a_model_without_input_feeding_is_all_kerass(monkeypatch):
     encoder = kl.RecurrentEncoder(UNITS, bidirectional="first")
-    cell = kl.InputFeedingDecoderCell(
-        UNITS, kl.LuongAttention(), 2, input_feeding=False, residual=True, dropout=0.3
-    )
+    options = {"input_feeding": False, "residual": True, "dropout": 0.3}
+    cell = kl.InputFeedingDecoderCell(UNITS, kl.LuongAttention(), 2, **options)
     decoder = kl.InputFeedingDecoder(cell)
     x = np.random.default_rng(0).normal(size=(3, 5, UNITS)).astype("float32")
     decoder(x, encoder(x)[0])

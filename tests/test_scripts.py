@@ -14,18 +14,16 @@ import importlib.util
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import ROOT, python
 from small_training import write_corpus
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
-from keras_luong.decoding import BeamSearch, Shortlist
 
-ROOT = Path(__file__).parents[1]
 EXPORT = ROOT / "export"
 FOLDERS = ("examples", "export", "export/serving", "benchmarks")
 #: What a script needs besides, to be imported or run.
@@ -42,25 +40,16 @@ NEEDS = {
 
 def run(*words, cwd=None):
     """What a script prints, with this checkout's code, whatever is installed."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "export" / "edge")])
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+    return python(*words, cwd=cwd).stdout
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_scripts_find_what_they_import(folder, monkeypatch):
     """Within their functions too, and what they take from `kl`."""
-    # evaluate.py takes it away from its process.
-    monkeypatch.setitem(sys.modules, "keras_luong", kl)
     monkeypatch.syspath_prepend(ROOT / folder)
     for path in sorted((ROOT / folder).glob("*.py")):
+        # evaluate.py takes it away from its process.
+        monkeypatch.setitem(sys.modules, "keras_luong", kl)
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and "keras_luong" in str(node.module):
@@ -84,12 +73,12 @@ def is_there(module):
 def trained(tmp_path_factory):
     """A run, as if it had been trained, texts that it knows, and a shortlist."""
     path = tmp_path_factory.mktemp("trained")
-    written_run(path / "run", word_translator(BeamSearch(2, max_length=6)))
+    written_run(path / "run", word_translator(kl.BeamSearch(2, max_length=6)))
     texts = ["the red dog", "the cat is red", "is", "dog is cat"]
     (path / "in.txt").write_text("\n".join(texts) + "\n")
     (path / "out.txt").write_text("der Hund\nist\nder\nHund ist\n")
     write_corpus(path, train=30, val=6, test=6)
-    Shortlist([4, 5], [[6]] * 9, 7).save(path / "shortlist.npz")
+    kl.Shortlist([4, 5], [[6]] * 9, 7).save(path / "shortlist.npz")
     return path
 
 

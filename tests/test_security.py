@@ -1,17 +1,14 @@
 """What SECURITY.md says of loading: data is read, and nothing is executed."""
 
-from __future__ import annotations
-
 import json
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from processes import python
 from small_translator import word_translator, written_run
 
 import keras_luong as kl
@@ -55,9 +52,8 @@ class Evil:
 
 @pytest.fixture
 def run(tmp_path):
-    return written_run(
-        tmp_path / "run", word_translator(kl.BeamSearch(2, max_length=5))
-    )
+    translator = word_translator(kl.BeamSearch(2, max_length=5))
+    return written_run(tmp_path / "run", translator)
 
 
 @pytest.mark.slow
@@ -71,13 +67,7 @@ def test_loading_a_run_executes_nothing(run, tmp_path):
         (run.path / f"{name}.py").write_text("raise SystemExit('executed')")
     (run.path / "model.pkl").write_bytes(pickle.dumps(Evil()))
     watched = WATCHED.replace("{events}", repr(EVENTS))
-    done = subprocess.run(
-        [sys.executable, "-c", watched, run.path, ADDONS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    done = python("-c", watched, run.path, ADDONS, cwd=tmp_path)
     assert "executed" not in done.stdout + done.stderr
 
 

@@ -1,7 +1,5 @@
 """The reference server on Ray Serve: right under load, and when parts of it die."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -28,8 +26,7 @@ from processes import children, free_ports, wait_for
 from small_translator import word_translator
 from test_serving import assert_a_table, run
 
-from keras_luong import export_saved_model
-from keras_luong.decoding import BeamSearch
+import keras_luong as kl
 
 RayActorError = pytest.importorskip("ray.exceptions").RayActorError
 pytest.importorskip("ray.serve")
@@ -49,12 +46,12 @@ TEXTS = [" ".join(WORDS[i % 5 :] + WORDS[: i % 3]) for i in range(15)] + ["", "Ð
 
 @pytest.fixture(scope="module")
 def translator():
-    return word_translator(BeamSearch(2, max_length=6))
+    return word_translator(kl.BeamSearch(2, max_length=6))
 
 
 @pytest.fixture(scope="module")
 def version(translator, tmp_path_factory):
-    return export_saved_model(translator, tmp_path_factory.mktemp("models") / "dogs")
+    return kl.export_saved_model(translator, tmp_path_factory.mktemp("models") / "dogs")
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +84,9 @@ def running(version, folder, *options):
     if not any(line.startswith("ready") for line in process.stdout):
         raise RuntimeError(log.read_text())
     try:
-        yield Server(
-            process=process,
-            home=folder,
-            log=log,
-            rest=f"http://localhost:{rest}",
-            grpc=f"localhost:{by_grpc}",
-            metrics=f"http://localhost:{metrics}/metrics",
-        )
+        places = {"rest": f"http://localhost:{rest}", "grpc": f"localhost:{by_grpc}"}
+        places |= {"metrics": f"http://localhost:{metrics}/metrics"}
+        yield Server(process=process, home=folder, log=log, **places)
     finally:
         process.terminate()
         process.wait(60)
@@ -157,8 +149,7 @@ def predicted(server, body=b'{"inputs": ["the dog"]}'):
 
 
 INPUTS = {
-    "n_best": ["text"],
-    "align": ["text"],
+    **{"n_best": ["text"], "align": ["text"]},
     "score": ["text", "target"],
     "constrain": ["text", "phrases"],
     "ids": ["ids", "length"],
@@ -226,9 +217,7 @@ def test_health_and_metrics(server):
 
 @slow
 @pytest.mark.parametrize("way", ["rest", "grpc"])
-def test_command_lines_of_the_clients_and_of_the_load_generator(
-    server, translator, way, tmp_path
-):
+def test_command_lines_of_clients_and_loads(server, translator, way, tmp_path):
     where, texts = getattr(server, way), [b"the red dog", b"", b"cat \xff"]
     said = run(f"{way}_client.py", where, "dogs", input=b"\n".join(texts))
     assert said.split("\n") == [*(t.text for t in translator.translate(texts)), ""]
@@ -254,19 +243,19 @@ def suspended(processes):
 INVALID = "INVALID_ARGUMENT"
 
 
+REFUSED = [
+    ("cats", ["a"], 404, "NOT_FOUND", "Not found"),
+    ("dogs", None, 400, INVALID, r"takes \['text'\], and not \['words'\]"),
+    ("dogs", [["a"]], 400, INVALID, "shape"),
+    ("dogs", [1], 400, INVALID, "takes string, and not int"),
+    ("dogs", ["a"] * 257, 400, INVALID, "257 are too many sentences"),
+    ("dogs", ["a" * (1 << 20)], 413, "RESOURCE_EXHAUSTED", "more than 1048576 byt"),
+    ("dogs", ["a", {"b64": "!"}], 400, None, "Neither a value nor base64"),
+]
+
+
 @slow
-@pytest.mark.parametrize(
-    ("model", "text", "status", "code", "message"),
-    [
-        ("cats", ["a"], 404, "NOT_FOUND", "Not found"),
-        ("dogs", None, 400, INVALID, r"takes \['text'\], and not \['words'\]"),
-        ("dogs", [["a"]], 400, INVALID, "shape"),
-        ("dogs", [1], 400, INVALID, "takes string, and not int"),
-        ("dogs", ["a"] * 257, 400, INVALID, "257 are too many sentences"),
-        ("dogs", ["a" * (1 << 20)], 413, "RESOURCE_EXHAUSTED", "more than 1048576 byt"),
-        ("dogs", ["a", {"b64": "!"}], 400, None, "Neither a value nor base64"),
-    ],
-)
+@pytest.mark.parametrize("model, text, status, code, message", REFUSED)
 def test_what_is_wrong_is_refused(server, model, text, status, code, message):
     inputs = {"text": text} if text else {"words": ["a"]}
     with pytest.raises(RuntimeError, match=f"answers {status}: .*{message}"):
@@ -350,16 +339,12 @@ def test_s1_a_header_without_an_end_is_cut_off(server):
     assert max(seconds) < SOON
 
 
+SLOW_ONES = [("rest", b""), ("rest", BEGIN), ("grpc", b"PRI * HTT")]
+SLOW_ONES.append(("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"))
+
+
 @slow
-@pytest.mark.parametrize(
-    "way, begin",
-    [
-        ("rest", BEGIN + b": a\r\nContent-Length: 99\r\n\r\n{"),
-        ("rest", BEGIN),
-        ("rest", b""),
-        ("grpc", b"PRI * HTT"),
-    ],
-)
+@pytest.mark.parametrize("way, begin", SLOW_ONES)
 def test_s2_those_who_send_slowly_take_one_anothers_places(server, way, begin):
     client = grpc_client.Client(server.grpc, "dogs")
     client.predict({"text": ["the dog"]})
@@ -470,7 +455,7 @@ def test_ports_that_are_in_use_are_refused(host, version, capsys):
 @slow
 def test_a_model_outside_of_ray(translator, tmp_path, monkeypatch):
     """Of which no more than four are asked at once."""
-    path = export_saved_model(translator, tmp_path / "dogs", max_batch_size=4)
+    path = kl.export_saved_model(translator, tmp_path / "dogs", max_batch_size=4)
     kind, answered = server_script.Model.func_or_class, []
     call = kind._call
 
@@ -542,13 +527,11 @@ def test_what_is_waiting_is_counted_in_sentences():
     assert no.why == "The server is busy: 200 sentences are waiting"
 
 
-@pytest.mark.parametrize(
-    ("answer", "status", "code", "times", "cancelled"),
-    [(never, 504, "DEADLINE_EXCEEDED", 1, 1), (dies, 500, "INTERNAL", 3, 0)],
-)
-def test_what_takes_too_long_or_kills_replicas_is_given_up(
-    answer, status, code, times, cancelled
-):
+GIVEN_UP = [(never, 504, "DEADLINE_EXCEEDED", 1, 1), (dies, 500, "INTERNAL", 3, 0)]
+
+
+@pytest.mark.parametrize("answer, status, code, times, cancelled", GIVEN_UP)
+def test_what_takes_long_or_kills_replicas(answer, status, code, times, cancelled):
     replicas = Replicas(answer)
     no = asyncio.run(asked(front_of(replicas, timeout=0.1), 1))
     assert (no.status, no.code) == (status, grpc.StatusCode[code])

@@ -4,8 +4,6 @@ The clients of REST and gRPC are tested with the server, in `test_server.py`; wh
 program reads, in `test_odd_text.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -241,16 +239,16 @@ def ask_program(program, version, content, *flags, change=None, **options):
     return done.returncode, done.stdout, done.stderr.decode()
 
 
+WRONG = [
+    ({1: "nowhere"}, "nowhere"),
+    ({2: "nowhere.so"}, "nowhere.so"),
+    ({3: "nothing:0"}, "nothing:0: the graph has no such tensor"),
+    ({5: "--thread"}, "--thread: no such option"),
+]
+
+
 @slow
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({1: "nowhere"}, "nowhere"),
-        ({2: "nowhere.so"}, "nowhere.so"),
-        ({3: "nothing:0"}, "nothing:0: the graph has no such tensor"),
-        ({5: "--thread"}, "--thread: no such option"),
-    ],
-)
+@pytest.mark.parametrize("change, message", WRONG)
 def test_wrong_arguments_of_the_program(program, pieces_model, change, message):
     code, _, said = ask_program(program, pieces_model, b"", "--framed", change=change)
     assert code == 2 and message in said

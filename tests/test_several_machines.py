@@ -1,7 +1,5 @@
 """Two workers train, one is killed: the loop of the docs starts both again."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import free_ports
+from processes import PATHS, ROOT, free_ports
 from small_training import write_corpus
 
 from keras_luong.config.training import TrainingConfig
@@ -24,7 +21,6 @@ from keras_luong.runs.machines import Machines, Told
 from keras_luong.runs.run import RunDirectory, read_history, read_record
 from keras_luong.training.strategies import make_strategy
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "several_machines.md").read_text("utf-8")
 (LOOP,) = re.findall(r"```bash\n(until .*?)```", PAGE, re.S)
 TINY = (
@@ -77,9 +73,7 @@ def workers(place):
         environment = {
             "TF_CONFIG": json.dumps({"cluster": {"worker": cluster}, "task": task}),
             "PATH": os.pathsep.join([str(place / "bin"), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join(
-                map(str, [ROOT, ROOT / "export" / "edge", place / "site"])
-            ),
+            "PYTHONPATH": os.pathsep.join([PATHS, str(place / "site")]),
             "CUDA_VISIBLE_DEVICES": "",
             "TF_NUM_INTRAOP_THREADS": "1",
         }
@@ -87,11 +81,8 @@ def workers(place):
             output = {"stdout": log, "stderr": subprocess.STDOUT, "cwd": place}
             environment = {**os.environ, **environment}
             loop = ["sh", "-c", LOOP]
-            started.append(
-                subprocess.Popen(
-                    loop, env=environment, start_new_session=True, **output
-                )
-            )
+            given = {"env": environment, "start_new_session": True, **output}
+            started.append(subprocess.Popen(loop, **given))
     try:
         yield started
     finally:
@@ -157,10 +148,11 @@ def whole(place):
     return one
 
 
+VICTIMS = [(0, in_the_last_evaluation), (1, in_the_first_epoch)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "victim, when", [(0, in_the_last_evaluation), (1, in_the_first_epoch)]
-)
+@pytest.mark.parametrize("victim, when", VICTIMS)
 def test_killed_and_started_again(place, whole, victim, when):
     """The weights are those of a training in which none was killed."""
     try:

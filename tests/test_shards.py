@@ -238,10 +238,11 @@ def test_a_folder_of_parquet(tmp_path):
     assert not texts.is_written(out, ["t"])
 
 
+OTHER_TEXTS = [*((x, 3) for x in ("cba", "bc", "", "abcd", "abx")), ("abc", 2)]
+
+
 @pytest.mark.parametrize("folder", [False, True])
-@pytest.mark.parametrize(
-    "now, values", [*((x, 3) for x in ("cba", "bc", "", "abcd", "abx")), ("abc", 2)]
-)
+@pytest.mark.parametrize("now, values", OTHER_TEXTS)
 def test_other_texts_in_parquet_are_refused(now, values, folder, tmp_path):
     """And each text has a value, and each value a text."""
     path = parquet(tmp_path / "in" / "a.parquet", text=pa.array(["a", "b", "c"]))

@@ -13,17 +13,13 @@ import keras_luong as kl
 from keras_luong.decoding import force
 from keras_luong.runs.run import read_record, write_record
 
+NAMES = "bos_id", "eos_id", "pad_id"
 CASES = {
-    name: dict(zip(("bos_id", "eos_id", "pad_id"), ids, strict=True))
-    for name, ids in {
-        "tfa's": (1, 2, 0),
-        "padding ends": (3, 0, 0),
-        "the end begins": (2, 2, 0),
-        "padding begins": (0, 1, 0),
-        "one for all": (4, 4, 4),
-        "padding is the last": (0, 1, 5),
-    }.items()
+    **{"tfa's": (1, 2, 0), "padding ends": (3, 0, 0), "the end begins": (2, 2, 0)},
+    **{"padding begins": (0, 1, 0), "one for all": (4, 4, 4)},
+    "padding is the last": (0, 1, 5),
 }
+CASES = {name: dict(zip(NAMES, ids, strict=True)) for name, ids in CASES.items()}
 every_case = pytest.mark.parametrize("ids", CASES.values(), ids=CASES)
 some_cases = pytest.mark.parametrize("name", slow_but(CASES, "tfa's", "padding ends"))
 

@@ -1,7 +1,5 @@
 """Runs that start from another run: its settings, weights, tokenizers and text."""
 
-from __future__ import annotations
-
 import shutil
 
 import keras
@@ -21,7 +19,6 @@ from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import sentences
 from keras_luong.text.survey import survey
 from keras_luong.text.tags import tags_of
-from keras_luong.text.tokenizer_pair import TokenizerPair
 
 MIXED = {"mix_old": "0.5", "grow_vocab": 5, "tag": "new", "old_tag": "old"}
 
@@ -80,9 +77,8 @@ def test_k2_a_run_goes_on_as_it_was_trained_but_more_slowly(old, corpora, tmp_pa
     config = TrainingConfig.from_run(before, **changes, units=8)
     assert (config.epochs, config.learning_rate) == (2, 0.5)
     assert config.model["dropout"] == 0.7 and config.model["units"] == 8
-    assert TrainingConfig.from_run(before, optimizer="sgd").learning_rate == (
-        RATE_TO_GO_ON
-    )
+    rate = TrainingConfig.from_run(before, optimizer="sgd").learning_rate
+    assert rate == RATE_TO_GO_ON
     config = TrainingConfig(init_from=str(before), data="new", optimizer="adam")
     assert config.model_config(11, 11) == model
     assert config.learning_rate == 0.01 * RATE_TO_GO_ON
@@ -92,19 +88,19 @@ def test_k2_a_run_goes_on_as_it_was_trained_but_more_slowly(old, corpora, tmp_pa
     assert (config.learning_rate, config.mix_old) == (0.01, None)
 
 
-@pytest.mark.parametrize(
-    "name, value, message",
-    [
-        ("units", 4, "units is taken from .*, .* units=8. Received: 4"),
-        ("vocab_size", 50, "vocab_size=.* Received: 50"),
-        ("preset", "multi30k", "preset='small'. Received: 'multi30k'"),
-        ("unit", 8, "A setting must be"),
-        ("freeze", "everything", "freeze must be"),
-        ("tag", "unk", "tag must be none of"),
-        ("old_tag", "a", "old_tag is for what mix_old brings"),
-        ("mix_old", 1.0, "mix_old"),
-    ],
-)
+CONTRADICTIONS = [
+    ("units", 4, "units is taken from .*, .* units=8. Received: 4"),
+    ("vocab_size", 50, "vocab_size=.* Received: 50"),
+    ("preset", "multi30k", "preset='small'. Received: 'multi30k'"),
+    ("unit", 8, "A setting must be"),
+    ("freeze", "everything", "freeze must be"),
+    ("tag", "unk", "tag must be none of"),
+    ("old_tag", "a", "old_tag is for what mix_old brings"),
+    ("mix_old", 1.0, "mix_old"),
+]
+
+
+@pytest.mark.parametrize("name, value, message", CONTRADICTIONS)
 def test_k2_what_contradicts_the_run_is_refused(name, value, message, old):
     with pytest.raises((ValueError, TypeError), match=message):
         TrainingConfig.from_run(old, **{name: value})
@@ -146,7 +142,7 @@ def test_k2_a_run_without_settings_has_a_preset_of_its_model(tmp_path):
     # It is trained as by "auto", but with its own tokenizers, which are not shared.
     assert (config.optimizer, config.schedule) == ("adam", "plateau")
     assert config.learning_rate == 0.002 * RATE_TO_GO_ON
-    assert config.shared == TokenizerPair(words).shared
+    assert config.shared == kl.TokenizerPair(words).shared
     for name in new:  # which the run does not name
         others = {x: new[x] for x in new if x != name}
         with pytest.raises(ValueError, match=f"^{name} must be given, as .*run does n"):
@@ -276,9 +272,7 @@ def test_k2_the_old_text_must_be_there_and_what_it_was(old, corpora, tmp_path):
 
 
 @pytest.mark.slow
-def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(
-    old, corpora, tmp_path, capsys
-):
+def test_k2_a_run_is_not_judged_by_what_its_start_has(old, corpora, tmp_path, capsys):
     """Told: whether the old text is mixed in, or not, or not there any more."""
     data = shutil.copytree(corpora / "new", tmp_path / "new")
     for side in ("xx", "yy"):
@@ -296,9 +290,7 @@ def test_k2_a_run_is_not_judged_by_what_its_start_has_learned(
     assert "was trained on is not there as it was" in capsys.readouterr().out
 
 
-def test_k2_other_languages_are_not_mixed_unless_a_tag_tells_them(
-    old, corpora, tmp_path
-):
+def test_k2_other_languages_are_mixed_with_a_tag_alone(old, corpora, tmp_path):
     reverse = {"source": "yy", "target": "xx", "data": str(corpora / "new"), "seed": 1}
     assert "train" in start.training_corpus(reverse).splits  # mix_old alone matters
     mixed = {**reverse, "init_from": str(old), "mix_old": 0.5}
@@ -329,10 +321,6 @@ def test_k2_frozen_parts_stay_equal_to_the_bit(old, corpora, tmp_path, capsys):
         gone_on(tmp_path / "new", corpora / "old", tmp_path / "again")
     assert kl.load(tmp_path / "again").model.encoder.trainable
     assert equal(now, weights(tmp_path / "again")) == list(now)
-    more = {"grow_vocab": 1, "freeze": "embeddings"}
-    with pytest.raises(ValueError, match="freeze must leave source_embedding"):
-        gone_on(old, corpora / "new", tmp_path / "none", **more)
-    assert not (tmp_path / "none" / "run.json").exists()
 
 
 @pytest.mark.slow

@@ -1,28 +1,17 @@
 """Training on several devices and machines is training on one; and fills each."""
 
-from __future__ import annotations
-
 import json
-import os
-import socket
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from processes import free_ports, start
 
 import keras_luong as kl
 from keras_luong.training import batch_size, strategies
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.optimizers import make_optimizer
-from keras_luong.training.strategies import (
-    Mirrored,
-    make_strategy,
-    together,
-    worker_index,
-)
 
 # Trains a small model on batches of uneven lengths, prints weights and logs.
 TRAIN = """
@@ -68,18 +57,9 @@ os._exit(0)  # TensorFlow's cluster threads may hang at a normal exit
 """
 
 
-def start(strategy, devices, **environment):
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = [root, os.environ.get("PYTHONPATH", "")]
-    places = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+def begun(strategy, devices, **environment):
     quiet = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.Popen(
-        [sys.executable, "-c", TRAIN, strategy, str(devices)],
-        env={**os.environ, **quiet, **places, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return start("-c", TRAIN, strategy, devices, environment=quiet | environment)
 
 
 def result(process):
@@ -88,22 +68,16 @@ def result(process):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.slow
 def test_two_replicas_train_like_one():
     """Two devices, and two machines."""
-    one = result(start("one", 1))
-    cluster = {"worker": [f"localhost:{free_port()}" for _ in range(2)]}
+    one = result(begun("one", 1))
+    cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
     tasks = [{"type": "worker", "index": index} for index in range(2)]
     configs = [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
-    workers = [start("multiworker", 2, TF_CONFIG=config) for config in configs]
+    workers = [begun("multiworker", 2, TF_CONFIG=config) for config in configs]
     try:
-        others = [result(start("mirrored", 2)), *map(result, workers)]
+        others = [result(begun("mirrored", 2)), *map(result, workers)]
     finally:
         for worker in workers:
             worker.kill()
@@ -121,7 +95,7 @@ def test_two_replicas_train_like_one():
 
 
 def test_what_keras_reduces_before_training_is_a_replicas():
-    strategy, rows = Mirrored(["CPU:0"]), tf.constant([[1, 2]])
+    strategy, rows = strategies.Mirrored(["CPU:0"]), tf.constant([[1, 2]])
     nest = strategy.reduce("SUM", ({"x": rows}, tf.constant(3)), axis=None)
     np.testing.assert_array_equal(nest[0]["x"], rows)
     assert int(nest[1]) == 3
@@ -133,17 +107,16 @@ def test_default_without_gpus():
     if len(tf.config.list_logical_devices("GPU")) > 1:
         pytest.skip("this machine has several GPUs")
     for name in ("auto", "one"):
-        assert make_strategy(name) is tf.distribute.get_strategy()
+        assert strategies.make_strategy(name) is tf.distribute.get_strategy()
     with pytest.raises(ValueError, match="mirrored.*'tpu'"):
-        make_strategy("tpu")
+        strategies.make_strategy("tpu")
 
 
 def machine(task_type, task_id, **cluster):
     """As a strategy of several workers tells it."""
     spec = SimpleNamespace(as_dict=lambda: cluster)
-    resolver = SimpleNamespace(
-        task_type=task_type, task_id=task_id, cluster_spec=lambda: spec
-    )
+    task = {"task_type": task_type, "task_id": task_id}
+    resolver = SimpleNamespace(**task, cluster_spec=lambda: spec)
     return SimpleNamespace(cluster_resolver=resolver)
 
 
@@ -152,22 +125,22 @@ ONE_OF_TWO = machine("worker", 0, worker=["one:1", "other:1"])
 
 def test_machines_have_numbers_and_a_chief_is_the_first():
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
-    assert worker_index(machine("chief", 0, **cluster)) == 0
-    assert worker_index(machine("worker", 1, **cluster)) == 2
-    assert worker_index(machine("worker", 1, worker=["a:1", "b:1"])) == 1
-    assert worker_index(make_strategy("one")) == 0
+    assert strategies.worker_index(machine("chief", 0, **cluster)) == 0
+    assert strategies.worker_index(machine("worker", 1, **cluster)) == 2
+    assert strategies.worker_index(machine("worker", 1, worker=["a:1", "b:1"])) == 1
+    assert strategies.worker_index(strategies.make_strategy("one")) == 0
 
 
-@pytest.mark.parametrize(
-    "error, who",
-    [
-        ("from /job:worker/task:1: bad:\n/job:worker/task:1", "(worker 1) was lost"),
-        ("from /job:worker/task:2: /job:worker/replica:0/task:1", "A machine was"),
-        ("/job:worker/replica:0/task:0 was refused", "A machine was lost"),
-    ],
-)
+LOST = [
+    ("from /job:worker/task:1: bad:\n/job:worker/task:1", "(worker 1) was lost"),
+    ("from /job:worker/task:2: /job:worker/replica:0/task:1", "A machine was"),
+    ("/job:worker/replica:0/task:0 was refused", "A machine was lost"),
+]
+
+
+@pytest.mark.parametrize("error, who", LOST)
 def test_a_lost_machine_is_told(error, who):
-    with pytest.raises(RuntimeError) as raised, together(ONE_OF_TWO):
+    with pytest.raises(RuntimeError) as raised, strategies.together(ONE_OF_TWO):
         raise tf.errors.UnavailableError(None, None, error)
     assert who in str(raised.value) and "Start the same command" in str(raised.value)
 
@@ -175,17 +148,20 @@ def test_a_lost_machine_is_told(error, who):
 def test_none_leaves_before_all_are_done(monkeypatch):
     order = []
     monkeypatch.setattr(strategies, "gather_rows", lambda *_: order.append("all"))
-    with together(ONE_OF_TWO):
+    with strategies.together(ONE_OF_TWO):
         order.append("this one")
     assert order == ["this one", "all"]
-    with pytest.raises(ValueError), together(ONE_OF_TWO):
+    with pytest.raises(ValueError), strategies.together(ONE_OF_TWO):
         raise ValueError
     assert order == ["this one", "all"]  # one that fails does not wait
 
 
 def test_one_machine_has_nobody_to_lose():
     error = tf.errors.UnavailableError(None, None, "")
-    with pytest.raises(tf.errors.UnavailableError), together(make_strategy("one")):
+    with (
+        pytest.raises(tf.errors.UnavailableError),
+        strategies.together(strategies.make_strategy("one")),
+    ):
         raise error
 
 
@@ -237,15 +213,15 @@ def test_measures_the_memory():
     assert batch_size._free_memory() > taken.size
 
 
-@pytest.mark.parametrize(
-    "options, error, message",
-    [
-        ({"memory": 1}, ValueError, "smaller model.*1 bytes"),
-        ({"memory": 0}, ValueError, "memory.*0"),
-        ({"most": 0.5}, TypeError, "most.*0.5"),
-        ({"max_length": 0}, ValueError, "max_length.*0"),
-    ],
-)
+WRONG = [
+    ({"memory": 1}, ValueError, "smaller model.*1 bytes"),
+    ({"memory": 0}, ValueError, "memory.*0"),
+    ({"most": 0.5}, TypeError, "most.*0.5"),
+    ({"max_length": 0}, ValueError, "max_length.*0"),
+]
+
+
+@pytest.mark.parametrize("options, error, message", WRONG)
 def test_refuses(model, options, error, message, monkeypatch):
     # A step may take no more than what tests before it have given back to the process.
     monkeypatch.setattr(batch_size, "_memory_in_use", lambda: 0)

@@ -113,9 +113,7 @@ def test_several_passes_are_batched_together():
 
 def test_an_epoch_is_the_same_in_every_process(store):
     plans = [plan_epoch(store.lengths, 2, 60, MOST, seed=x) for x in (1, 1, 2)]
-    same, other = (
-        all(map(np.array_equal, plans[0], plans[number])) for number in (1, 2)
-    )
+    same, other = (all(map(np.array_equal, plans[0], x)) for x in plans[1:])
     assert same and not other
 
 
@@ -123,17 +121,11 @@ def test_an_epoch_is_the_same_in_every_process(store):
 @pytest.mark.parametrize("shapes", (None, [BatchShape(4, 6, 7), BatchShape(3, 13, 13)]))
 def test_parts_of_rows_are_the_whole(store, together, shapes):
     """Machines' gradients sum up to one machine's: weights are of the whole batch."""
-    options = {
-        "batch_tokens": 60,
-        "max_length": MOST,
-        "gradient_accumulation_steps": together,
-        "shapes": shapes,
-    }
+    options = {"batch_tokens": 60, "max_length": MOST, "shapes": shapes}
+    options |= {"gradient_accumulation_steps": together}
     whole = [*stored_batches(store, 1, **options).as_numpy_iterator()]
-    parts = [
-        [*stored_batches(store, 1, part=(i, 3), **options).as_numpy_iterator()]
-        for i in range(3)
-    ]
+    every = [stored_batches(store, 1, part=(i, 3), **options) for i in range(3)]
+    parts = [[*one.as_numpy_iterator()] for one in every]
     assert len(whole) % together == 0
     for batch, *pieces in zip(whole, *parts, strict=True):
         assert len({len(labels) for _, labels, _ in pieces}) == 1

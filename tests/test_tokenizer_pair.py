@@ -100,9 +100,10 @@ def test_special_ids_and_those_outside_the_vocabulary(tokenizer):
     assert strings(tokenizer.pieces(odd)) == ["<unk>"] * 3
 
 
-@pytest.mark.parametrize(
-    "disturb", [lambda: keras.utils.set_random_seed(1), keras.backend.clear_session]
-)
+DISTURBED = [lambda: keras.utils.set_random_seed(1), keras.backend.clear_session]
+
+
+@pytest.mark.parametrize("disturb", DISTURBED)
 def test_outlives_tensorflows_kernel_cache(tokenizer, disturb):
     """tensorflow_text's own tokenizer fails here: tensorflow/text#570."""
     text = tf.constant(["a dog"])
@@ -156,9 +157,8 @@ def test_what_tokens_write():
 
 def test_samples_splits_by_their_probability():
     """All splits of a word that its pieces allow, as often as the model says."""
-    tokenizer = SentencePieceTokenizer.train(
-        ["abab ab aba ba bab a b cab cabab"] * 3, vocab_size=14
-    )
+    lines = ["abab ab aba ba bab a b cab cabab"] * 3
+    tokenizer = SentencePieceTokenizer.train(lines, vocab_size=14)
     processor, word = tokenizer._processor, "▁abab"
     scores = {}
     for where in range(1 << 4):  # the bits tell where it is cut
@@ -278,9 +278,8 @@ def test_bad_vocabularies_are_refused(kind, given, error, message):
 
 def test_models_with_other_special_ids_are_refused():
     model, options = io.BytesIO(), {"vocab_size": 25, "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, **options
-    )
+    given = {"sentence_iterator": iter(SENTENCES), "model_writer": model}
+    sentencepiece.SentencePieceTrainer.train(**given, **options)
     with pytest.raises(ValueError, match=r"\(-1, 0, 1, 2\)"):
         SentencePieceTokenizer(model.getvalue())
 
@@ -370,10 +369,8 @@ def test_limit_samples_evenly_and_deterministically():
     for enough in (2000, None):
         assert sorted(train(limit=enough).source.words) == words
     two = pairs_dataset(["a", "b"], ["c", "d"])
-    assert {tokenizers.sample_sides(two, 1, seed)[0][0] for seed in range(9)} == {
-        b"a",
-        b"b",
-    }
+    first = {tokenizers.sample_sides(two, 1, seed)[0][0] for seed in range(9)}
+    assert first == {b"a", b"b"}
 
 
 def test_no_limit_takes_every_pair():

@@ -1,7 +1,5 @@
 """Training: a directory that has all of it, and that goes on where it stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -187,23 +185,12 @@ def test_going_on_equals_never_stopping(data, tmp_path, monkeypatch, capsys):
 
 
 OPTIONS = {
-    "tokenizer": "sentencepiece",
-    "vocab_size": 30,
-    "subword_sampling": 0.2,
-    "batch_tokens": "auto",
-    "gradient_accumulation_steps": 2,
-    "ema_momentum": 0.9,
-    "schedule": "plateau",
-    "patience": 1,
-    "precision": "mixed_float16",
-    "monitor": "val_bleu",
-    "weight_decay": 0.01,
-    "beta_2": 0.98,
-    "word_dropout": 0.1,
-    "memory_dropout": 0.1,
-    "recurrent_dropout": 0.1,
-    "output_dropout": 0.4,
-    "cell_type": "layer_norm_lstm",
+    **{"tokenizer": "sentencepiece", "vocab_size": 30, "subword_sampling": 0.2},
+    **{"batch_tokens": "auto", "gradient_accumulation_steps": 2, "ema_momentum": 0.9},
+    **{"schedule": "plateau", "patience": 1, "monitor": "val_bleu"},
+    **{"precision": "mixed_float16", "weight_decay": 0.01, "beta_2": 0.98},
+    **{"word_dropout": 0.1, "memory_dropout": 0.1, "recurrent_dropout": 0.1},
+    **{"output_dropout": 0.4, "cell_type": "layer_norm_lstm"},
 }
 
 
@@ -240,9 +227,7 @@ def test_what_is_said_again_is_the_same_run(copy, data):
         trained(data, copy.path)
 
 
-def test_c2_the_text_counts_and_not_how_its_folder_is_written(
-    copy, data, tmp_path, monkeypatch, capsys
-):
+def test_c2_text_counts_not_its_folder(copy, data, tmp_path, monkeypatch, capsys):
     """Before: refused, as data differed as strings.
 
     Nor how it is packed, nor text for tests, nor lines after --limit_examples.
@@ -340,10 +325,8 @@ def test_a_corpus_that_changes_meanwhile_is_told(tag, data, tmp_path):
         (lines[:9], r"^\S+train.yy has 40 lines and \S+train.xx has 9: "),
     ):
         path.write_text("".join(lines))
-        with (
-            pytest.raises(OSError, match=told),
-            open_run(config, tmp_path / "r") as run,
-        ):
+        is_told = pytest.raises(OSError, match=told)
+        with is_told, open_run(config, tmp_path / "r") as run:
             pairs = run.training_pairs
             assert len(list(pairs)) == len(list(pairs)) == 40
             path.write_text("".join(text))
@@ -361,9 +344,7 @@ def test_each_machine_has_a_directory_of_its_own(worker, path, monkeypatch):
     assert str(opening.own_directory("r", None)) == path
 
 
-def test_one_at_a_time_and_ctrl_c_says_how_to_go_on(
-    data, tmp_path, monkeypatch, capsys
-):
+def test_one_at_a_time_and_how_to_go_on(data, tmp_path, monkeypatch, capsys):
     with opened(data, tmp_path / "run"):
         with pytest.raises(OSError, match="Another process, .*, trains in"):
             trained(data, tmp_path / "run")
@@ -390,16 +371,15 @@ def test_says_where_it_goes_on(capsys):
 
 
 @pytest.mark.slow
-def test_goes_on_with_another_learning_rate_and_its_own_search(
-    copy, data, monkeypatch, capsys
-):
+def test_goes_on_with_another_learning_rate(copy, data, monkeypatch, capsys):
     """Results of before are none of what is trained on."""
     there, evaluate = [], train.evaluate
-    monkeypatch.setattr(
-        train,
-        "evaluate",
-        lambda run: there.append(copy.results.exists()) or evaluate(run),
-    )
+
+    def noted(run):
+        there.append(copy.results.exists())
+        return evaluate(run)
+
+    monkeypatch.setattr(train, "evaluate", noted)
     edit(copy.record, lambda x: x["search"].update(early_stopping=False))
     results = trained(data, copy.path, epochs=2, learning_rate=0.5, beam_width=3)
     said = capsys.readouterr().out
@@ -413,16 +393,14 @@ def test_goes_on_with_another_learning_rate_and_its_own_search(
     assert results["test_2020"]["beam_width"] == 3
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"bleu_tokenize": "foo"}, "bleu_tokenize.*'13a'.*'foo'"),
-        ({"preset": "gnmt", "bidirectional": True}, "GNMT needs bidirectional=False"),
-    ],
-)
-def test_options_are_checked_before_anything_is_written(
-    data, tmp_path, changes, message
-):
+IMPOSSIBLE = [
+    ({"bleu_tokenize": "foo"}, "bleu_tokenize.*'13a'.*'foo'"),
+    ({"preset": "gnmt", "bidirectional": True}, "GNMT needs bidirectional=False"),
+]
+
+
+@pytest.mark.parametrize("changes, message", IMPOSSIBLE)
+def test_options_are_checked_first(data, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         trained(data, tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()

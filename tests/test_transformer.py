@@ -57,9 +57,8 @@ def heads(layer, query, value, mask):
 
 
 def feed_forward(block, x):
-    W_1, b_1, W_2, b_2 = (
-        w.numpy() for layer in (block.expand, block.contract) for w in layer.weights
-    )
+    layers = block.expand, block.contract
+    W_1, b_1, W_2, b_2 = (w.numpy() for layer in layers for w in layer.weights)
     return np.maximum(0, norm(x, block.feedforward_norm) @ W_1 + b_1) @ W_2 + b_2
 
 
@@ -89,15 +88,15 @@ def reference(model, source, target, window):
     return norm(y, model.decoder_norm) @ W, np.mean(weights, axis=0)
 
 
-@pytest.mark.parametrize(
-    "fields, window",
-    [
-        pytest.param({}, 99, marks=pytest.mark.slow),
-        ({"units": 5, "num_heads": 1, "num_layers": 2, "feedforward_units": 7}, 99),
-        ({"num_layers": 2, "cache_length": 3}, 3),
-        pytest.param({"num_layers": 2, "cache_length": 1}, 1, marks=pytest.mark.slow),
-    ],
-)
+EQUATIONS = [
+    pytest.param({}, 99, marks=pytest.mark.slow),
+    ({"units": 5, "num_heads": 1, "num_layers": 2, "feedforward_units": 7}, 99),
+    ({"num_layers": 2, "cache_length": 3}, 3),
+    pytest.param({"num_layers": 2, "cache_length": 1}, 1, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("fields, window", EQUATIONS)
 def test_the_model_is_the_papers_equations(fields, window):
     """Of which a step sees the last `cache_length` words, in each layer."""
     model, inputs = make(**fields), batch(target_length=5)

@@ -1,7 +1,5 @@
 """The page's modules read what Python reads, in Node.js; and the folder is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -84,12 +82,9 @@ def compare(kind, model, texts, ids):
     """The tokenizer in JavaScript with that of the edge runtime, on all of them."""
     python = TOKENIZERS[kind](model, SpecialIds())
     read = [text.decode("utf-8", "replace") for text in texts]
-    question = {
-        "model": {"kind": kind, "model": packed(model)},
-        "texts": [packed(text.encode()) for text in read],
-        "ids": ids,
-    }
-    found = ask("tokenize", question)
+    given = {"model": {"kind": kind, "model": packed(model)}, "ids": ids}
+    packs = [packed(text.encode()) for text in read]
+    found = ask("tokenize", {**given, "texts": packs})
     expected = [python.encode(text) for text in read]
     for text, ours, theirs in zip(read, found["encoded"], expected, strict=True):
         assert ours == theirs, repr(text[:200])
@@ -98,14 +93,14 @@ def compare(kind, model, texts, ids):
     return expected
 
 
-@pytest.mark.parametrize(
-    "rule, count",
-    [
-        *((rule, 100) for rule in NORMALIZATIONS),
-        pytest.param("identity", 10_000, marks=pytest.mark.slow),
-        pytest.param("nmt_nfkc", 10_000, marks=pytest.mark.slow),
-    ],
-)
+RULES = [
+    *((rule, 100) for rule in NORMALIZATIONS),
+    pytest.param("identity", 10_000, marks=pytest.mark.slow),
+    pytest.param("nmt_nfkc", 10_000, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("rule, count", RULES)
 def test_pieces_are_pythons(prose, rule, count):
     model = prose.with_normalization(rule).model
     ids = lists_of_ids(prose.vocab_size, count)
@@ -117,10 +112,8 @@ def test_words_are_pythons():
     words = ["der", "Hund", "\ufeffa", "\u00a0", "ist\u2028", "</S>", "漢字", "a\0b"]
     model = WordTokenizer(words)._to_bytes()
     rng = random.Random(0)
-    mine = [
-        rng.choice([" ", "\n", "\x1c", "\u3000"]).join(rng.choices(words, k=9)).encode()
-        for _ in range(200)
-    ]
+    lists = [rng.choices(words, k=9) for _ in range(200)]
+    mine = [rng.choice(" \n\x1c\u3000").join(x).encode() for x in lists]
     found = compare("word", model, mine + strings(100), lists_of_ids(12, 300))
     assert {i for row in found for i in row} == {1, *range(4, 12)}
 
@@ -192,9 +185,8 @@ def test_attention_between_words_is_pythons():
         given.append({"tokens": target, "sourceTokens": source, "alignment": weights})
     for found, x in zip(ask("links", given), given, strict=True):
         source, target, weights = x["sourceTokens"], x["tokens"], x["alignment"]
-        rows, columns = (
-            [x.text not in CONTROLS for x in words_of(y)] for y in (target, source)
-        )
+        both = target, source
+        rows, columns = ([x.text not in CONTROLS for x in words_of(y)] for y in both)
         merged = merge_weights(np.array(weights), source, target)[rows][:, columns]
         shape = np.shape(found["weights"])
         assert shape[: merged.ndim] == merged.shape or not merged.size
@@ -244,10 +236,8 @@ OWN_METADATA = [
 
 def test_metadata_that_cannot_be(known, tmp_path):
     rows = [*OWN_METADATA, *((x, f"damaged.*{y}") for x, y in WRONG_METADATA)]
-    paths = [
-        with_metadata(known, tmp_path / str(i), **changes)
-        for i, (changes, _) in enumerate(rows)
-    ]
+    parts = [(tmp_path / str(i), changes) for i, (changes, _) in enumerate(rows)]
+    paths = [with_metadata(known, path, **changes) for path, changes in parts]
     assert_refused(paths, [f"“x.tflite” .*{reason}" for _, reason in rows])
 
 
@@ -266,9 +256,8 @@ def test_damaged_files(known, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(x.name for x in WEB.glob("tests/*.test.js")))
 def test_the_modules_own_tests(name):
-    done = subprocess.run(
-        [node(), f"tests/{name}"], cwd=WEB, capture_output=True, text=True
-    )
+    command = [node(), f"tests/{name}"]
+    done = subprocess.run(command, cwd=WEB, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "# pass" in done.stdout
 
@@ -281,9 +270,8 @@ def test_the_demo(tmp_path):
     def make(*words):
         command = ["make", "web-demo", *words]
         alone = {k: v for k, v in os.environ.items() if k not in of_make}
-        return subprocess.run(
-            command, cwd=tmp_path, env=alone, capture_output=True, text=True
-        )
+        given = {"cwd": tmp_path, "env": alone, "capture_output": True, "text": True}
+        return subprocess.run(command, **given)
 
     shutil.copy(WEB.parents[1] / "Makefile", tmp_path)
     done = make()

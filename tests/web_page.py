@@ -1,7 +1,5 @@
 """What the tests of the page need: node, npm, a browser, and a server of files."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools
@@ -37,11 +35,9 @@ def found(*names):
 
 def ask(what, question):
     """What the page's modules answer in Node.js, without a browser."""
-    done = subprocess.run(
-        [node(), WEB / "tests" / "answer.js", what],
-        input=json.dumps(question).encode(),
-        capture_output=True,
-    )
+    command = [node(), WEB / "tests" / "answer.js", what]
+    given = json.dumps(question).encode()
+    done = subprocess.run(command, input=given, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     return json.loads(done.stdout)
 
@@ -74,11 +70,9 @@ def drive(page, scenario, server, meanwhile=None, **question):
         **question: What it needs.
     """
     question |= {"chromium": browser(), "url": address(server)}
-    with subprocess.Popen(
-        [node(), page / "tests" / "browser.js", scenario],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
+    command = [node(), page / "tests" / "browser.js", scenario]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
         process.stdin.write(json.dumps(question).encode())
         process.stdin.close()
         if meanwhile is not None:

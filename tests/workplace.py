@@ -11,8 +11,6 @@ in.en, out.de, news.en, news.de, mono.de, ...    small text files, see `TEXTS`
 ```
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
@@ -22,7 +20,6 @@ from small_translator import opinionated, word_translator, written_run
 
 import keras_luong as kl
 from keras_luong.config.training import TrainingConfig
-from keras_luong.decoding import Shortlist
 
 ADDONS = Path(__file__).parent / "fixtures" / "tfa"
 LINES = {
@@ -31,15 +28,11 @@ LINES = {
     "test": (["the cat is the dog"], ["der ist der Hund"]),
 }
 TEXTS = {
-    "in.en": "the red dog\nthe cat\n",
-    "out.de": "der Hund\nder\n",
-    "news.en": "the dog is red\nthe cat\n",
-    "news.de": "der Hund ist rot\nder\n",
-    "other.de": "der Hund ist\nder\n",
+    **{"in.en": "the red dog\nthe cat\n", "out.de": "der Hund\nder\n"},
+    **{"news.en": "the dog is red\nthe cat\n", "news.de": "der Hund ist rot\nder\n"},
+    **{"other.de": "der Hund ist\nder\n", "gold.talp": "1-1 2-2\n"},
+    **{"terms.tsv": "dog\tHund\n", "must.tsv": "Hund\n\n"},
     "mono.de": "der Hund ist der\n\nist der Hund\n",
-    "gold.talp": "1-1 2-2\n",
-    "terms.tsv": "dog\tHund\n",
-    "must.tsv": "Hund\n\n",
 }
 
 
@@ -54,14 +47,12 @@ def make_workplace(place):
         (place / name).write_text(text)
     (place / "in.en.gz").write_bytes(gzip.compress(TEXTS["in.en"].encode()))
     translator = word_translator(kl.BeamSearch(5, max_length=6))
-    mine, _ = (
-        written_run(place / "runs" / name, translator, settings("en", "de"))
-        for name in ("mine", "yours")
-    )
+    paths = place / "runs" / "mine", place / "runs" / "yours"
+    mine, _ = (written_run(x, translator, settings("en", "de")) for x in paths)
     reverse = reversed_translator(translator)
     written_run(place / "runs" / "de-en", reverse, settings("de", "en"))
     keep_epochs(mine)
-    Shortlist([4, 5], [[6]] * 9, 7).save(mine.path / "shortlist.npz")
+    kl.Shortlist([4, 5], [[6]] * 9, 7).save(mine.path / "shortlist.npz")
     kl.export_tflite(translator, place / "mine.tflite")
     (place / "addons").mkdir()
     for file in ADDONS.glob("translator.*"):
