@@ -31,11 +31,11 @@ def predict(
         server: such as "http://localhost:8501".
         model: its name there.
         inputs: input → values; bytes may be of any kind.
-        signature: "serving_default", "n_best", "align", "score" or "ids".
+        signature: a name, such as "serving_default" or "score".
         timeout: seconds.
 
     Returns:
-        Output → values. Scores of what is not there are -inf.
+        Output → values. Scores of what is not there are -3.4e38.
 
     Raises:
         TypeError: if an input is a single string.
