@@ -299,6 +299,8 @@ def test_wrong_weights(kind):
         error = TypeError if value == "1" else ValueError
         with pytest.raises(error, match="(alpha|beta|reward) must be"):
             kind(value)
+    with pytest.raises(TypeError, match="positional argument"):
+        kind(0.5, "x")
 
 
 @settings(max_examples=30, derandomize=True)
@@ -374,6 +376,7 @@ def test_a_search_survives_a_file_with_numbers_of_any_type():
     assert again == search and hash(again) == hash(search)
     assert (again.max_length_ratio, again.min_length_ratio) == (1.5, 0.5)
     first = "beam_width=5, n_best=1, max_length=100, length_penalty=0.0, "
+    first += "coverage_penalty=0.0, min_length=0, "
     assert repr(BeamSearch(bos_id=7)).startswith(f"BeamSearch({first}")
     assert repr(BeamSearch(bos_id=7)).endswith("compact=True, bos_id=7)")
 

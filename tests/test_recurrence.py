@@ -355,7 +355,7 @@ def test_shapes_may_be_dynamic(scan):
     """Of the last output, too."""
 
     def step(x, states, constants, project):
-        weight, source = constants
+        weight, source, _ = constants
         return (project(weight, x), x[:, :1] * source), states
 
     specs = [tf.TensorSpec(shape) for shape in ([None, None, WIDTH], [None])]
@@ -363,7 +363,7 @@ def test_shapes_may_be_dynamic(scan):
     @tf.function(input_signature=specs, autograph=False)
     def dynamic(inputs, source):
         start = tf.zeros([tf.shape(inputs)[1], 1])
-        return scan(step, inputs, [start], (ops.ones((WIDTH, 2)), source))[0]
+        return scan(step, inputs, [start], (ops.ones((WIDTH, 2)), source, None))[0]
 
     for shape in ((3, 2, WIDTH), (5, 1, WIDTH)):
         x = np.random.default_rng(0).normal(size=shape).astype("float32")
