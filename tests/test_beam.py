@@ -22,7 +22,7 @@ from leave_slow import slow_but
 
 from keras_luong.decoding import BeamSearch, GreedySearch, RandomSampling, penalties
 from keras_luong.decoding.beam import compiled_search
-from keras_luong.decoding.constraints import GROUP, LONG, best_extensions
+from keras_luong.decoding.constraints import GROUP, LONG, best_extensions, is_among
 from keras_luong.special_ids import EOS_ID
 
 SEEDS = [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
@@ -430,9 +430,13 @@ def test_the_best_are_those_of_sorting(seed, width, extra, values, impossible, b
 def test_the_best_extensions_in_a_graph_of_unknown_sizes(rows, size):
     logits = np.random.default_rng(0).normal(size=(rows, 3, 1000)).astype("float32")
     offsets, banned = np.zeros([rows, 3, 1], "float32"), np.arange(1000) < 4
-    mask = banned if size else tf.constant(banned)
     signature = [tf.TensorSpec([None, 3, size]), tf.TensorSpec([None, 3, 1])]
-    find = tf.function(lambda *x: best_extensions(*x, mask), input_signature=signature)
+
+    @tf.function(input_signature=signature)
+    def find(*x):
+        ids = np.arange(1000) if size else tf.range(1000)
+        return best_extensions(*x, is_among(ids, range(4)))
+
     assert_best(find(logits, offsets), sorted_sums(logits, offsets, banned))
 
 

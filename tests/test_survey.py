@@ -275,9 +275,8 @@ def test_which(hold_out, tmp_path):
     assert "no test" in notes(corpus)
     for _ in "12":  # what is there is replaced
         corpus.save(tmp_path / "held")
-    again = HeldOut(corpus.whole)
-    again.load(tmp_path / "held")
-    assert [read(again, split) for split in corpus.splits] == [train, held]
+    corpus.load(tmp_path / "held")
+    assert [read(corpus, split) for split in corpus.splits] == [train, held]
 
 
 @pytest.mark.slow
