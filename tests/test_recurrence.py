@@ -179,12 +179,12 @@ BRANCHES = [in_a_branch, lambda *x: in_a_branch(*x, around=in_a_graph)]
 
 
 LOOPS = [
-    ("first", in_one, False, MASK),
+    *(("first", way, False, MASK) for way in (in_one, in_a_branch)),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
             *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
-            *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
+            *(("first", way, False, MASK) for way in (*WAYS[1:], BRANCHES[1])),
             # As by itself on a GPU; what is around the loops is not compiled.
             *(("first", way, True, MASK) for way in (in_one, in_another)),
             ("first", in_one, True, None),
