@@ -22,7 +22,7 @@ from leave_slow import slow_but
 
 from keras_luong.decoding import BeamSearch, GreedySearch, RandomSampling, penalties
 from keras_luong.decoding.beam import compiled_search
-from keras_luong.decoding.constraints import GROUP, LONG, best_extensions
+from keras_luong.decoding.constraints import GROUP, LONG, best_extensions, is_among
 from keras_luong.special_ids import EOS_ID
 
 SEEDS = [pytest.param(i, marks=[pytest.mark.slow] * (i > 7)) for i in range(90)]
@@ -299,6 +299,8 @@ def test_wrong_weights(kind):
         error = TypeError if value == "1" else ValueError
         with pytest.raises(error, match="(alpha|beta|reward) must be"):
             kind(value)
+    with pytest.raises(TypeError, match="positional argument"):
+        kind(0.5, "x")
 
 
 @settings(max_examples=30, derandomize=True)
@@ -374,6 +376,7 @@ def test_a_search_survives_a_file_with_numbers_of_any_type():
     assert again == search and hash(again) == hash(search)
     assert (again.max_length_ratio, again.min_length_ratio) == (1.5, 0.5)
     first = "beam_width=5, n_best=1, max_length=100, length_penalty=0.0, "
+    first += "coverage_penalty=0.0, min_length=0, "
     assert repr(BeamSearch(bos_id=7)).startswith(f"BeamSearch({first}")
     assert repr(BeamSearch(bos_id=7)).endswith("compact=True, bos_id=7)")
 
@@ -427,9 +430,13 @@ def test_the_best_are_those_of_sorting(seed, width, extra, values, impossible, b
 def test_the_best_extensions_in_a_graph_of_unknown_sizes(rows, size):
     logits = np.random.default_rng(0).normal(size=(rows, 3, 1000)).astype("float32")
     offsets, banned = np.zeros([rows, 3, 1], "float32"), np.arange(1000) < 4
-    mask = banned if size else tf.constant(banned)
     signature = [tf.TensorSpec([None, 3, size]), tf.TensorSpec([None, 3, 1])]
-    find = tf.function(lambda *x: best_extensions(*x, mask), input_signature=signature)
+
+    @tf.function(input_signature=signature)
+    def find(*x):
+        ids = np.arange(1000) if size else tf.range(1000)
+        return best_extensions(*x, is_among(ids, range(4)))
+
     assert_best(find(logits, offsets), sorted_sums(logits, offsets, banned))
 
 

@@ -118,11 +118,11 @@ def copy(whole, tmp_path):
     return RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
 
 
-SLOWLY = ([1], (0, 0)), ([3, 2], (1, 0)), ([4], (1, 0)), ([6], (1, 2))
+SLOWLY = ([1], (0, 0)), ([3, 2], (1, 0)), ([4], (1, 0)), ([6], (1, 2)), ([3], (0, 2))
 
 
 KILLED = [
-    ([3], (0, 2), True),
+    ([3, 4], (1, 2), True),
     *(pytest.param(*case, False, marks=pytest.mark.slow) for case in SLOWLY),
 ]
 

@@ -120,8 +120,8 @@ def test_what_is_forbidden_stays_so():
 
 def a_or_b(source, spoken):
     if not spoken:
-        return log_of({3: 0.5, 5: 0.1, 6: 0.4}, 7)
-    return log_of({3 if 5 in spoken else 6: 1.0}, 7)
+        return log_of({3: 0.5, 5: 0.1, 6: 0.4, 8: 0.2}, 9)
+    return log_of({3 if 5 in spoken else 6: 1.0, 5: 0.1, 8: 0.2}, 9)
 
 
 PHRASED = [
@@ -129,14 +129,17 @@ PHRASED = [
     (BeamSearch(1, 1, 3), (4,), [[5, 3]]),
     # Where none has the phrase, the best without it; where one has, no others.
     (BeamSearch(3, 1, 1), (6, 4), [[6]]),
-    (BeamSearch(3, 2, 2), (4,), [[5, 3], [0, 0]]),
+    (BeamSearch(3, 2, 2, forbidden=(8,)), (4,), [[5, 3], [0, 0]]),
+    # A space of its own is a token written; without it the phrase begins behind it.
+    (BeamSearch(1, 1, 2), (8, 5), [[8, 5]]),
+    (BeamSearch(1, 1, 2, forbidden=(8,)), (8, 5), [[5, 3]]),
 ]
 
 
 @pytest.mark.parametrize("search, phrase, expected", PHRASED)
 def test_phrases_by_hand(search, phrase, expected):
-    must = constraints([[phrase]], ["", "u", "", "", " a", "a", " b"])
-    found = search(ScriptModel(a_or_b, 7), [[7]], constraints=must)
+    must = constraints([[phrase]], ["", "u", "", "", " a", "a", " b", "", " "])
+    found = search(ScriptModel(a_or_b, 9), [[7]], constraints=must)
     assert found.ids[0].numpy().tolist() == expected
 
 
@@ -157,12 +160,16 @@ def test_a_phrase_is_met_by_any_tokens_that_write_it():
     # Twice is twice.
     lacks = unmet_by(constraints([[(6,)] * 2], texts), ids, PAD_ID)[0, :, 1].numpy()
     assert np.flatnonzero(~lacks).tolist() == [5]
+    # An accent may be the first of all; and padding have a higher id.
+    ids, must = tf.constant([[[9, 3], [8, 3]]]), constraints([[(9,)]], texts)
+    assert unmet_by(must, ids, pad_id=10).numpy().ravel().tolist() == [False, True]
 
 
 def test_a_word_without_the_space_before_it_by_hand():
     spelling = Spelling.of([" a", "a", " b", "c", ""], str.isalpha)
     assert spelling.bare.tolist() == [1, 1, 2, 3, 4]
     assert spelling.starts.tolist() == [0, 2, 3, 5, 6, 6]
+    assert spelling.first.tolist() == [128, 389, 128, 397, 0]  # 4 * " ", 4 * "a" + 1
 
 
 @pytest.mark.slow

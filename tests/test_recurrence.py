@@ -179,12 +179,12 @@ BRANCHES = [in_a_branch, lambda *x: in_a_branch(*x, around=in_a_graph)]
 
 
 LOOPS = [
-    ("first", in_one, False, MASK),
+    *(("first", way, False, MASK) for way in (in_one, in_a_branch)),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
             *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
-            *(("first", way, False, MASK) for way in (*WAYS[1:], *BRANCHES)),
+            *(("first", way, False, MASK) for way in (*WAYS[1:], BRANCHES[1])),
             # As by itself on a GPU; what is around the loops is not compiled.
             *(("first", way, True, MASK) for way in (in_one, in_another)),
             ("first", in_one, True, None),
@@ -355,7 +355,7 @@ def test_shapes_may_be_dynamic(scan):
     """Of the last output, too."""
 
     def step(x, states, constants, project):
-        weight, source = constants
+        weight, source, _ = constants
         return (project(weight, x), x[:, :1] * source), states
 
     specs = [tf.TensorSpec(shape) for shape in ([None, None, WIDTH], [None])]
@@ -363,7 +363,7 @@ def test_shapes_may_be_dynamic(scan):
     @tf.function(input_signature=specs, autograph=False)
     def dynamic(inputs, source):
         start = tf.zeros([tf.shape(inputs)[1], 1])
-        return scan(step, inputs, [start], (ops.ones((WIDTH, 2)), source))[0]
+        return scan(step, inputs, [start], (ops.ones((WIDTH, 2)), source, None))[0]
 
     for shape in ((3, 2, WIDTH), (5, 1, WIDTH)):
         x = np.random.default_rng(0).normal(size=shape).astype("float32")

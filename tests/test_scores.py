@@ -107,6 +107,8 @@ def test_products_sum_pairs_and_take_no_batch_for_another():
     v, w = rng.normal(size=(4, 6)), rng.normal(size=(5, 6))
     result = matmul(tuple(map(keras.ops.array, (v, w))), (x, y))
     np.testing.assert_allclose(result, x @ v + y @ w, rtol=1e-5)
+    half = matmul(keras.ops.array(v, "float32"), keras.ops.array(x, "float16"))
+    assert keras.backend.standardize_dtype(half.dtype) == "float16"
     for queries in (2, 20):  # from 16 on the keys are turned
         query, key = rng.normal(size=(3, queries, 4)), rng.normal(size=(3, 5, 4))
         expected = np.einsum("bqh,bsh->bqs", query, key)

@@ -17,7 +17,7 @@ from keras_luong.languages import language_code, standard_code
 from keras_luong.runs import opening
 from keras_luong.runs.opening import check_corpus
 from keras_luong.text import PhraseCorpus, load_corpus
-from keras_luong.text.corpus import fingerprint, notes, sentences
+from keras_luong.text.corpus import fingerprint, notes, read_blocks, sentences
 from keras_luong.text.hashes import HashReader, Sample, TextHashes
 from keras_luong.text.held_out import HeldOut, part, with_validation
 from keras_luong.text.language_guess import (
@@ -219,7 +219,10 @@ def table(folder, rows, name="train.tsv"):
 
 
 def read(corpus, split):
-    return ["\t".join(pair) for pair in zip(*sentences(corpus, split), strict=True)]
+    pairs = [*zip(*sentences(corpus, split), strict=True)]
+    blocks = [zip(*block, strict=True) for block in read_blocks(corpus, split)]
+    assert [pair for block in blocks for pair in block] == pairs
+    return ["\t".join(pair) for pair in pairs]
 
 
 @pytest.fixture
@@ -263,13 +266,17 @@ def test_a_sentence_of_more_than_ten_pairs_is_trained_on():
         assert not parted.train[11:21].any()  # what repeats them is left out
 
 
-def test_which(hold_out):
+def test_which(hold_out, tmp_path):
     corpus, train, held = hold_out(lines(40))
     assert corpus.splits == ("train", "validation")
     assert [int(line.split()[0]) for line in held] == HELD_OUT
     assert train == [line for line in lines(40) if line not in held]
     assert notes(corpus)["held out"] == "8 of 40 pairs, chosen at random"
     assert "no test" in notes(corpus)
+    for _ in "12":  # what is there is replaced
+        corpus.save(tmp_path / "held")
+    corpus.load(tmp_path / "held")
+    assert [read(corpus, split) for split in corpus.splits] == [train, held]
 
 
 @pytest.mark.slow

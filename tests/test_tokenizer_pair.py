@@ -381,6 +381,7 @@ def test_no_limit_takes_every_pair():
     assert [{*pair.source.words}, {*pair.target.words}] == [{*words}, {*others}]
     both = TokenizerPair.train(pairs, "word", 12_000, shared=True, limit=None)
     assert both.source is both.target and {*both.source.words} == {*words, *others}
+    assert TokenizerPair.train(pairs, "word", shared=True).source.vocab_size == 8000
 
 
 def test_bad_arguments_of_pair_are_refused():
