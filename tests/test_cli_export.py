@@ -283,13 +283,8 @@ def test_all_exports(whole, tmp_path, capsys):
     kl.export_tflite(other, tmp_path / "other.tflite")
     words = ["verify", path / "run", path / "in.txt"]
     more = ["--reference", path / "reference.txt", "--bleu_tokenize", "none"]
-    more += [
-        "--saved_model",
-        version,
-        "--tflite",
-        tmp_path / "x.tflite",
-        tmp_path / "x.int8.tflite",
-    ]
+    files = [tmp_path / "x.tflite", tmp_path / "x.int8.tflite"]
+    more += ["--saved_model", version, "--tflite", *files]
     run(*words, *more)
     out = capsys.readouterr().out
     names = [row[0] for row in table(out)]
