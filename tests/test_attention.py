@@ -234,26 +234,26 @@ def test_several_sources_are_each_attentions_answer_side_by_side():
 def test_a_window_of_seven_places_is_no_relu_of_floats():
     """LiteRT's converter takes a clip from 0 to 6 for one."""
     import tensorflow as tf
-    from tensorflow.python.framework.convert_to_constants import (
-        convert_variables_to_constants_v2,
-    )
 
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     attention = LocalAttention(3, "predictive", "dot")
-    rng = np.random.default_rng(0)
-    query, source = (rng.random((1, n, 2), np.float32) for n in (9, 7))
-    expected = attention(query, source)
+    attention.build((1, 9, 2), (1, 7, 2))
+    signature = [tf.TensorSpec([1, n, 2]) for n in (9, 7)]
+    call = tf.function(lambda *x: attention(*x), input_signature=signature)
+    function = call.get_concrete_function()
+    convert = tf.lite.TFLiteConverter.from_concrete_functions([function], attention)
+    assert convert.convert()
 
-    @tf.function(input_signature=[tf.TensorSpec([1, n, 2]) for n in (9, 7)])
-    def call(query, source):
-        return attention(query, source)
 
-    function = convert_variables_to_constants_v2(call.get_concrete_function())
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function])
-    run = interpreter.Interpreter(model_content=converter.convert())
-    run.allocate_tensors()
-    for x in run.get_input_details():
-        run.set_tensor(x["index"], query if x["shape"][1] == 9 else source)
-    run.invoke()
-    found = run.get_tensor(run.get_output_details()[0]["index"])
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+@pytest.mark.parametrize("alignment", ["monotonic", "predictive"])
+def test_padding_may_be_on_the_left(alignment):
+    """As `keras.utils.pad_sequences` has it by default."""
+    query, value = tensors()
+    layer, words = LocalAttention(1, alignment), np.ones([2, 5], bool)
+    expected = layer(query, value, return_attention_scores=True)
+    for pads in ((2, 0), (0, 2), (2, 1)):
+        padded = np.pad(value, [(0, 0), pads, (0, 0)], constant_values=7)
+        mask = np.pad(words, [(0, 0), pads])
+        found = layer(query, padded, value_mask=mask, return_attention_scores=True)
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+        weights = np.asarray(found[1])[:, :, mask[0]]
+        np.testing.assert_allclose(weights, expected[1], atol=1e-6)

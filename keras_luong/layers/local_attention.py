@@ -60,8 +60,8 @@ class LocalAttention(LuongAttention):
             `LuongAttention`, `name`, `dtype`.
 
     Call arguments:
-        Those of `LuongAttention`; local-m depends on `positions`. Sources must be
-        padded on the right, and have one axis of positions, [B, S, Hv].
+        Those of `LuongAttention`; local-m depends on `positions`. Sources are padded
+        on one side, and have one axis of positions, [B, S, Hv].
 
     Returns:
         The context [B, Q, Hv]; with `return_attention_scores`, also the weights,
@@ -132,7 +132,7 @@ class LocalAttention(LuongAttention):
             )
         # 1. The window ⌊p_t⌋ - D ... ⌊p_t⌋ + D: where it starts, perhaps before the
         # sentence; its places, moved into the source; which of them are words.
-        centres = self._centres(query, positions, memory.lengths, mode.project)
+        centres = self._centres(query, positions, memory, mode.project)
         source_length = ops.shape(memory.values)[1]
         start = ops.expand_dims(ops.cast(ops.floor(centres), "int32"), -1) - self.window
         place = start + ops.arange(2 * self.window + 1, dtype="int32")
@@ -178,17 +178,23 @@ class LocalAttention(LuongAttention):
         logits = scatter(logits, start, source_length, LOWEST)
         return context, weights, state, logits
 
-    def _centres(self, query, positions, lengths, project):
-        """p_t of every query: Eq. 9, or t for local-m; `weights_dtype` [B, Q]."""
+    def _centres(self, query, positions, memory, project):
+        """p_t of every query: Eq. 9, or t for local-m; `weights_dtype` [B, Q].
+
+        Both count from the first word, wherever that is.
+        """
         dtype = weights_dtype(query.dtype)
-        lengths = ops.expand_dims(ops.cast(lengths, dtype), 1)
+        lengths, first = (
+            ops.expand_dims(ops.cast(x, dtype), 1)
+            for x in (memory.lengths, memory.first)
+        )
         if self.alignment == "monotonic":
             last = ops.maximum(lengths - 1, 0.0)
-            return ops.minimum(ops.cast(positions, dtype), last)
+            return first + ops.minimum(ops.cast(positions, dtype), last)
         hidden = ops.tanh(project(self.position_kernel, query))
         scale = ops.cast(self.position_scale, dtype)
         logit = ops.sum(ops.cast(hidden, dtype) * scale, axis=-1)
-        return lengths * ops.sigmoid(logit)
+        return first + lengths * ops.sigmoid(logit)
 
     def draw_noise(self, shape: Any, training: Any) -> Tensor | None:
         """One row [B, 1, S] for all queries: a row each would cost O(S) per query."""

@@ -29,6 +29,7 @@ class Memory(NamedTuple):
             of such tensors where an attention has several scores.
         mask: True where there is a word: bool [B, S]; None if that is everywhere.
         lengths: True source lengths: int32 [B].
+        first: The place of the first word, 0 unless padding is on the left: int32 [B].
 
     Example:
         >>> attention = kl.LuongAttention()
@@ -42,6 +43,7 @@ class Memory(NamedTuple):
     keys: Any
     mask: Tensor | None
     lengths: Tensor
+    first: Tensor
 
 
 def mask_of(source: Any, mask: Any = None) -> Any:
@@ -64,9 +66,12 @@ def make_memory(values: Tensor, keys: Any, mask: Tensor | None = None) -> Memory
     """A `Memory` with its lengths, of values that are `blanked` where masked."""
     if mask is None:
         batch_size, length = ops.shape(values)[:2]
-        return Memory(values, keys, None, ops.full((batch_size,), length, "int32"))
+        lengths = ops.full((batch_size,), length, "int32")
+        return Memory(values, keys, None, lengths, ops.zeros_like(lengths))
     mask = ops.cast(mask, "bool")
-    return Memory(values, keys, mask, ops.sum(ops.cast(mask, "int32"), axis=-1))
+    words = ops.cast(mask, "int32")
+    first = ops.cast(ops.argmax(words, axis=-1), "int32")
+    return Memory(values, keys, mask, ops.sum(words, axis=-1), first)
 
 
 def blanked(x: Tensor, mask: Tensor | None) -> Tensor:
