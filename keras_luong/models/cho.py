@@ -83,12 +83,12 @@ class ChoDecoderCell(MaxoutCell):
         self.context_readout = self.add_readout("context_readout", units)
 
     def prepare(self, memory: Tensor, mask: Tensor | None = None) -> Summary:
-        """The `Summary` of encoder states [B, S, Hv], padded on the right."""
+        """The `Summary` of encoder states [B, S, Hv], padded on one side."""
         mask = mask_of(memory, mask)
-        values, _, mask, lengths = make_memory(blanked(memory, mask), (), mask)
+        values, _, mask, lengths, first = make_memory(blanked(memory, mask), (), mask)
         if mask is None:
             mask = ops.ones(ops.shape(values)[:2], "bool")
-        last = ops.maximum(lengths - 1, 0)[:, None, None]
+        last = (first + ops.maximum(lengths - 1, 0))[:, None, None]
         last = ops.take_along_axis(values, last, axis=1)[:, 0]
         summary = ops.tanh(matmul(self.summary_kernel, last))
         return Summary(
