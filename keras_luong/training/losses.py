@@ -63,7 +63,9 @@ class SequenceCrossentropy(keras.losses.Loss):
     Args:
         label_smoothing: ε of `token_nll`, at least 0 and below 1.
         chunk: Most logits at once. None for all of them, in the plain way.
-        reduction: One of Keras's; leave it at `"sum"` for training.
+        reduction: One of Keras's. `"sum"` is for weights that are divided by the number
+            of words already, as those of `training_batches`;
+            `"sum_over_batch_size"` is for `fit` on arrays.
         name: Name of the loss.
 
     Raises:
