@@ -122,8 +122,9 @@ def in_the_first_epoch(run):
 
 
 def in_the_last_evaluation(run):
-    notes = run.checkpoints.glob("ckpt-*.history")
-    return any(note.read_text().startswith("[2,") for note in notes)
+    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+        notes = run.checkpoints.glob("ckpt-*.history")
+        return any(note.read_text().startswith("[2,") for note in notes)
 
 
 def assert_equal(one, other):
