@@ -38,8 +38,8 @@ class BacktranslateOptions(EngineOptions, SearchOptions):
     Args:
         data: The corpus to learn from, as `train` takes it.
         mono: File of text in the language that the run translates from, which is the
-            corpus's target language; a sentence a line, plain or gzip. Of .csv, .jsonl,
-            .parquet, .tmx, .xliff and .po the texts of that language.
+            corpus's target language; a sentence a line, plain or gzip. Of .tsv, .csv,
+            .jsonl, .parquet, .tmx, .xliff and .po the texts of that language.
         out: New directory for the text files.
         source: Language to translate from with the new corpus; by default what the run
             translates into.

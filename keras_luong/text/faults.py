@@ -69,7 +69,7 @@ FAULTS: Mapping[str, Fault] = {
     "misaligned": Fault(
         "seem misaligned: their sides do not translate each other",
         "look whether line n of one file translates line n of the other; "
-        "keras-luong check --write drops those that are scattered",
+        "keras-luong check --write drops those that surely are",
         0.03,
         is_sampled=True,
     ),
