@@ -52,7 +52,8 @@ class EvaluateOptions(CorpusOptions, SearchOptions):
         run_dir: A run directory, as `keras-luong train` writes it; not needed with
             --hypotheses.
         test: A source file and its reference, plain or gzip; by default the held-out
-            splits of the run's data, or of --data all but what the run was trained on.
+            splits of the run's data, or those of --data; of a single file all pairs,
+            unless the run was trained on that file.
         tag: Name of a tag that the run was trained with, put in front of each source;
             by default the run's own one in front of its own data.
         against: Another run to compare the run with, by paired bootstrap.

@@ -56,8 +56,8 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "markup": Fault(
         "hold HTML tags or entities, such as &amp;",
-        "extract the text with a parser of HTML; keras-luong check --write drops tags "
-        "and mends entities",
+        "extract the text with a parser of HTML; keras-luong check --write drops pairs "
+        "with tags and mends entities",
         0.005,
     ),
     "address": Fault("hold an address of the web or of e-mail", _CLEAN, 0.01),
