@@ -13,6 +13,7 @@ from __future__ import annotations
 import bz2
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -224,7 +225,9 @@ class _FactsReader:
     def __init__(self) -> None:
         self._lengths = np.zeros(_MOST_BYTES + 1, np.int64)  # how many pairs have each
         self._characters = Counter[str]()
-        self._compressor, self._compressed = bz2.BZ2Compressor(), 0
+        self._compressor = bz2.BZ2Compressor()
+        self._beside = ThreadPoolExecutor(1)  # it compresses while others read
+        self._compressed = list[Future[bytes]]()
         self._bytes = 0  # of the targets that are compressed
         self._seen: set[int] = set()  # numbers of their pairs
 
@@ -244,11 +247,12 @@ class _FactsReader:
             self._seen.update(new)
             text = b"".join(text[:_MOST_BYTES] + b"\n" for text in new.values())
             self._bytes += len(text)
-            self._compressed += len(self._compressor.compress(text))
+            self._compressed.append(self._beside.submit(self._compressor.compress, text))
 
     def facts(self, pairs: int, coverage: float) -> CorpusFacts:
         """Returns the facts of a text with so many different pairs."""
-        compressed = self._compressed + len(self._compressor.flush())
+        self._compressed.append(self._beside.submit(self._compressor.flush))
+        compressed = sum(len(part.result()) for part in self._compressed)
         counts = np.array(sorted(self._characters.values(), reverse=True), np.int64)
         # The fewest characters, the most frequent, that cover so much of the text.
         covering = int(np.searchsorted(np.cumsum(counts), coverage * counts.sum())) + 1
