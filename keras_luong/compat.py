@@ -227,6 +227,14 @@ def in_a_branch() -> bool:
     return graph is not None
 
 
+def in_xla() -> bool:
+    """Whether what is being traced is compiled by XLA."""
+    from tensorflow.python.ops import control_flow_util
+
+    graph = tf.compat.v1.get_default_graph()
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
 def is_recorded() -> bool:
     """Whether a `tf.GradientTape` watches what is computed now."""
     from tensorflow.python.eager import record

@@ -20,6 +20,7 @@ from small_models import MODELS as OTHERS
 import keras_luong as kl
 from keras_luong.decoding import Ensemble, RandomSampling, force
 from keras_luong.decoding.hoisting import cast_once, hoisted
+from keras_luong.layers.fast_recurrence import fast_scan
 from keras_luong.models import build
 
 pytestmark = pytest.mark.tensorflow
@@ -45,6 +46,10 @@ def traced(function, *signature):
     definition = concrete.graph.as_graph_def(add_shapes=True)
     library = {f.signature.name: f for f in definition.library.function}
     return Graphs(definition.node, library)
+
+
+def all_nodes(graphs):
+    return [*graphs.nodes, *(x for f in graphs.library.values() for x in f.node_def)]
 
 
 def size(nodes):
@@ -158,8 +163,7 @@ def test_searches_are_of_so_many_operations_and_repeat_none(name):
     model = kl.Seq2Seq(kl.Seq2SeqConfig(4000, 4000, units=8, **config))
     graphs = traced(lambda *ids: find(model, *ids), *signature)
     assert max(size(x.node_def) for x in loop_bodies(graphs)) == of_loop
-    functions = [f.node_def for f in graphs.library.values()]
-    assert size(graphs.nodes) + sum(map(size, functions)) == of_all
+    assert size(all_nodes(graphs)) == of_all
     assert repeated(graphs) == []
 
 
@@ -270,10 +274,30 @@ def test_no_product_has_four_axes(name):
             result = attention(query, value)
         return tape.gradient(result, [query, value])
 
-    nodes, library = traced(gradients, *[tf.TensorSpec([None, None, 4])] * 2)
-    every = [*nodes, *(x for f in library.values() for x in f.node_def)]
-    shapes = [shape for x in every if "MatMul" in x.op for shape in shapes_of(x)]
+    nodes = all_nodes(traced(gradients, *[tf.TensorSpec([None, None, 4])] * 2))
+    shapes = [shape for x in nodes if "MatMul" in x.op for shape in shapes_of(x)]
     assert shapes and all(shape.rank in (2, 3) for shape in shapes)
+
+
+def test_a_products_gradient_takes_its_place_but_in_xla():
+    """Which would copy the products of all steps in every round."""
+
+    def gradients(x, kernel):
+        def step(x, states, _, project):
+            h = tf.tanh(x + project(kernel, states[0]))
+            return [h], [h]
+
+        with tf.GradientTape() as tape:
+            tape.watch([x, kernel])
+            outputs, _ = fast_scan(step, x, [x[0]])
+        return tape.gradient(outputs, [x, kernel])
+
+    def lists(function):
+        graphs = traced(function, tf.TensorSpec([5, 2, 3]), tf.TensorSpec([3, 3]))
+        return sum(node.op == "TensorListReserve" for node in all_nodes(graphs))
+
+    compiled = tf.function(gradients, jit_compile=True)
+    assert lists(gradients) + 1 == lists(compiled)
 
 
 @pytest.mark.slow

@@ -25,7 +25,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_luong.compat import autocast_as_now, in_a_branch, in_this_graph, unrecorded
+from keras_luong.compat import (
+    autocast_as_now,
+    in_a_branch,
+    in_this_graph,
+    in_xla,
+    unrecorded,
+)
 from keras_luong.layers.projection import matmul
 
 #: Whether XLA compiles the two loops, and nothing else; None: where there is a GPU. A
@@ -323,6 +329,9 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
     ]
     sequences = [_unstack(x) for x in (given.inputs, *given.mask)]
     old_states, products = ([_unstack(x) for x in xs] for xs in saved)
+    # A product is read once, and its gradient takes its place. XLA would copy all of
+    # them in every round.
+    in_place = not in_xla()
     count = sum(map(_floats, likes))
     of_outputs = [_unstack(dy) for dy in upstream[:count]]
     of_states = upstream[count:]
@@ -335,7 +344,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         states = [array.read(t) for array in old_states]
         floating = [s for s in states if s.dtype.is_floating]
         # 1. The step once more, with the products that it had.
-        had = [array.read(t) for array in products]
+        had = [array.read(t) for array in (of_products if in_place else products)]
         project = _Projector(matrices, had, transposes)
         with tf.GradientTape() as tape:
             xs = [x for _ in inputs]
@@ -374,8 +383,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         0,
         [_array(length, tf.TensorSpec(x.shape[1:], x.dtype)) for x in inputs],
         [_array(length, _input_spec(matrix)) for matrix in matrices],
-        # (In the place of the products, XLA would copy all of them in every round.)
-        [_array(length, matrix.product) for matrix in matrices],
+        products if in_place else [_array(length, m.product) for m in matrices],
         of_states,
         [tf.zeros_like(c) for c in constants],
         [tf.zeros_like(v) for v in variables],

@@ -247,7 +247,9 @@ class _FactsReader:
             self._seen.update(new)
             text = b"".join(text[:_MOST_BYTES] + b"\n" for text in new.values())
             self._bytes += len(text)
-            self._compressed.append(self._beside.submit(self._compressor.compress, text))
+            self._compressed.append(
+                self._beside.submit(self._compressor.compress, text)
+            )
 
     def facts(self, pairs: int, coverage: float) -> CorpusFacts:
         """Returns the facts of a text with so many different pairs."""
