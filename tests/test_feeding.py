@@ -10,6 +10,7 @@ from keras import ops
 from leave_slow import slow_but
 
 import keras_luong as kl
+from keras_luong.compat import autocasting
 from keras_luong.layers import recurrence
 from keras_luong.layers.feeding import sample_ids
 
@@ -258,6 +259,12 @@ def test_the_rate_is_the_share_of_own_inputs():
     assert abs(own[..., 0].mean() - 0.3) < 4 * (0.3 * 0.7 / 10_000) ** 0.5
     assert (own == own[..., :1]).all()
     assert own[..., 0].std(0).min() > 0 and own[..., 0].std(1).min() > 0
+
+
+def test_in_half_precision_the_rate_is_exact():
+    feeding = kl.ScheduledOutput(0.9985, dtype="mixed_bfloat16")
+    with autocasting(feeding):  # as within a call
+        assert 0.99 < ops.mean(feeding.is_own(100, 100)) < 1
 
 
 def test_words_are_drawn_with_their_probabilities():
