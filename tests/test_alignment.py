@@ -331,6 +331,16 @@ def test_t5_signs_that_become_spaces_and_spaces_that_become_letters():
         assert {int(x) for x in re.findall(r"(\d+)-", found)} == own
 
 
+@given(st.lists(st.sampled_from(["▁", "▁a", "b", "<unk>"]), max_size=9))
+def test_linked_words_are_those_of_the_translation(tokenizer, pieces):
+    """An empty translation had a link, and words without a "▁" fell apart."""
+    words = "".join(pieces).replace("▁", " ").split()
+    said = aligned([*pieces, "</s>"], tokens_of(tokenizer, "a"))
+    said = said._replace(alignment=np.eye(1, 2)[[0] * (len(pieces) + 1)])
+    links = " ".join(f"0-{n}" for n in range(len(words)))
+    assert word_links(Sides(tokenizer, tokenizer), said, b"a") == links
+
+
 LINKS = [
     ("a b", "A B", "A B </s>", "a b", "0-0 1-1"),
     ("a b", "A B", "A B", "a b", "0-0 1-1"),  # the translation was cut

@@ -32,6 +32,8 @@ TEXTS = {
     **{"news.en": "the dog is red\nthe cat\n", "news.de": "der Hund ist rot\nder\n"},
     **{"other.de": "der Hund ist\nder\n", "gold.talp": "1-1 2-2\n"},
     **{"terms.tsv": "dog\tHund\n", "must.tsv": "Hund\n\n"},
+    "client.tmx": '<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>the dog</seg>'
+    '</tuv><tuv xml:lang="de"><seg>der Hund</seg></tuv></tu></body></tmx>',
     "mono.de": "der Hund ist der\n\nist der Hund\n",
 }
 

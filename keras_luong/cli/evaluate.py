@@ -96,7 +96,11 @@ class EvaluateOptions(CorpusOptions, SearchOptions):
         """Checks all fields, and that there is something to score."""
         super().__post_init__()
         if self.hypotheses and not self.test:
-            raise ValueError("hypotheses needs --test, the sentences they translate.")
+            raise ValueError(
+                "hypotheses needs --test SOURCE REFERENCE, two text files with the "
+                "lines that they translate. docs/evaluation.md makes such files of a "
+                "TMX or a table."
+            )
         refuse_both(self, "test", "data")
         if self.run_dir is not None:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import NamedTuple
 
 from keras_luong.cli.options import TranslateOptions
 from keras_luong.evaluation.alignment import (
+    CONTROLS,
+    WORD_START,
     format_pharaoh,
     hard_alignment,
     word_indices,
@@ -234,18 +238,26 @@ def word_links(
     one, other = translator.source_tokenizer, translator.target_tokenizer
     sources = _words(one, source, translator.max_source_length, t.source_tokens)
     targets = _words(other, target, translator.max_target_length, t.tokens)
-    words = {(sources[i] - tags, targets[j]) for i, j in links if sources[i] >= tags}
-    return format_pharaoh(words)
+    words = {(sources[i] - tags, targets[j]) for i, j in links}
+    return format_pharaoh(x for x in words if min(x) >= 0)
 
 
 def _words(
     tokenizer: Tokenizer, line: bytes | None, most: int, tokens: Sequence[str]
 ) -> Sequence[int]:
-    """The index of each token's word in the line, or in the text of the tokens."""
+    """The index of each token's word in the line, or in the text of the tokens.
+
+    It is -1 in a text of blanks alone.
+    """
+    if not hasattr(tokenizer, "word_ids"):
+        return word_indices(tokens)
     if line is None and isinstance(tokenizer, WordTokenizer):
         return range(len(tokens))  # whatever signs are in them
-    if line is None or not hasattr(tokenizer, "word_ids"):
-        return word_indices(tokens)
+    if line is None:  # SentencePiece's: a token belongs to the word that it ends in
+        parts = ["" if x in CONTROLS else x.replace(WORD_START, " ") for x in tokens]
+        ends = [match.end() for match in re.finditer(r"\S+", "".join(parts))]
+        written = itertools.accumulate(map(len, parts))
+        return [min(bisect.bisect_left(ends, n), len(ends) - 1) for n in written]
     ids: list[int] = tokenizer.word_ids(line.strip()[: BYTES_PER_TOKEN * most])
     # Of a line that was cut the last token may be another one.
     return ids + [max(ids, default=0)] * (len(tokens) - len(ids))

@@ -232,7 +232,8 @@ class EvaluationConfig:
     """The evaluation during and after the training.
 
     Args:
-        monitor: Validation result that decides which weights are the best.
+        monitor: Validation result that decides which weights are the best, when the
+            plateau schedule lowers the learning rate, and when to stop early.
         early_stopping: Stops after this many epochs without a better result; 0 never
             stops early.
         eval_sentences: Validation sentences to translate after each epoch, for BLEU.

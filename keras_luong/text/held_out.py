@@ -65,6 +65,9 @@ class HeldOut:
     Args:
         corpus: A corpus with a training split and no validation split.
 
+    Attributes:
+        whole: That corpus, of which nothing is held out.
+
     Raises:
         ValueError: When it is first read, if its pairs repeat each other so much that
             less than half of them would be left.
