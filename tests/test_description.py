@@ -391,17 +391,19 @@ def test_untranslated_text(tag, said, sides, corpus_of):
 def test_what_is_chosen_is_said_and_kept(tmp_path, capsys):
     write_corpus(tmp_path, train=40, val=7)
     tiny = {"units": 8, "tokenizer": "word", "steps_per_epoch": 6, "batch_tokens": 60}
-    training = AutoTraining(str(tmp_path), "xx", "yy", given={**tiny, "epochs": 1})
+    tiny |= {"monitor": "val_loss", "epochs": 1}
+    training = AutoTraining(str(tmp_path), "xx", "yy", given=tiny)
     config, own = choose_by_corpus(training, run := tmp_path / "run")
     settings = config.settings()
     chosen = [settings[x] for x in ("preset", "monitor", "vocab_size", "units")]
-    assert chosen == ["auto", "val_bleu", 1000, 8] and settings["dropout"] > 0
+    assert chosen == ["auto", "val_loss", 1000, 8] and settings["dropout"] > 0
     assert (config.source, own.corpus.target_language) == ("xx", "yy")
     out = capsys.readouterr().out
     assert re.search(r"chosen for 40 different pairs, \d kB of yy when compressed", out)
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["units"].split()[1] == "8" and "as given" in lines["units"]
     assert "as given" not in lines["dropout"]
+    assert "where val_loss gets no better" in out and "BLEU" not in out
 
     written_run(run, word_translator(), settings)
     more = AutoTraining(str(tmp_path), given={"epochs": 2})

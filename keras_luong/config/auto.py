@@ -83,7 +83,7 @@ CHOSEN = (*ROWS[0].fields, "max_length")
 #: What a training has that cannot be given to one that is chosen.
 _NOT_GIVEN = frozenset(["data", "source", "target", "preset", "init_from", "model"])
 
-#: Why a setting is as it is, in a few words.
+#: Why a setting is as it is, in a few words; {monitor} is what judges the weights.
 REASONS = {
     "tokenizer": "pieces of words, learned from the text",
     "vocab_size": "pieces, one vocabulary for both languages",
@@ -94,10 +94,10 @@ REASONS = {
     "max_length": "tokens; nearly every pair is shorter",
     "optimizer": "needs no search for its learning rate",
     "learning_rate": "of the first steps",
-    "schedule": "the rate is halved where BLEU stops rising",
+    "schedule": "the rate is halved where {monitor} gets no better",
     "steps_per_epoch": "steps between two validations, about",
     "save_steps": "steps between two checkpoints",
-    "early_stopping": "validations without a better BLEU end the training",
+    "early_stopping": "validations without a better {monitor} end the training",
 }
 
 

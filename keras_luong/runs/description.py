@@ -123,6 +123,7 @@ def choose_by_corpus(
     )
     for name, reason in REASONS.items():
         why = "as given" if name in given else reason
+        why = why.format(monitor=config.monitor)
         print(f"  {name:16} {settings[name]!s:>13}  {why}")
     sys.stdout.flush()
     return config, OwnText(corpus, found)
