@@ -174,8 +174,9 @@ class OptimizationConfig:
     Args:
         epochs: Number of epochs, each a pass over the training data unless
             steps_per_epoch says otherwise.
-        steps_per_epoch: About how many steps an epoch has: it is several passes over a
-            small corpus then, or a part of a large one; none is one pass.
+        steps_per_epoch: About how many steps an epoch has: it is then the nearest
+            number of whole passes over the text, or a half, a third, ... of one. None
+            is one pass.
         optimizer: Optimizer that updates the weights.
         learning_rate: First learning rate, or the peak of inverse_sqrt; by default 1.0
             for sgd and 0.001 for adam.

@@ -305,8 +305,9 @@ class Rows(NamedTuple):
     @classmethod
     def of(cls, flat: Sequence[np.ndarray], lengths: np.ndarray) -> Rows:
         """Rows that lie one after the other, of both sides."""
+        source, target = flat
         ends = np.cumsum(lengths, axis=0, dtype=np.int64)
-        return cls(*flat, lengths, ends - lengths)
+        return cls(source, target, lengths, ends - lengths)
 
     def padded(self, side: str, places: np.ndarray, width: int) -> np.ndarray:
         """Returns ids with EOS, and padding: int32 [B, width].
