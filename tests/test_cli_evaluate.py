@@ -339,8 +339,9 @@ class Searched:
         return [SimpleNamespace(text=text) for _ in sources]
 
 
-WITH = "translates with beam {}, length penalty 1.4 (before: beam 2, 0.4; {} BLEU)"
-AS_BEFORE = "goes on translating with beam 2, 0.4: none is better"
+WAS = "beam 2, length penalty 0.4"
+WITH = f"translates with beam {{}}, length penalty 1.4 (before: {WAS}; {{}} BLEU)"
+AS_BEFORE = f"goes on translating with {WAS}: none is better"
 
 
 # The best search becomes the run's.
