@@ -158,6 +158,8 @@ translate run --pictures one | --pictures must be a directory to write to. Recei
 translate run --engine ray --input two --output folder | --output must be a file
 evaluate run --against turned | translates xx into yy. Received: turned, which tran
 evaluate run --test no/file no/file | There is no file no/file
+evaluate run --test a.tmx a.tmx | --test must be lines of plain text. .*: a.tmx; docs
+score run a.tsv.gz two | SOURCE must be lines of plain text. Received: a.tsv.gz; docs
 evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
 export run one | OUT must be a directory, or a file whose name ends in .tflite
 export run model | --overwrite to replace it, or --version 8 for a new one

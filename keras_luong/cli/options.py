@@ -51,8 +51,8 @@ def _check_text_file(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
     if form_of(path) is not None:
         raise ValueError(
-            f"--{name} must be lines of plain text. Received: {path}, which commands "
-            "with --data read there"
+            f"{name} must be lines of plain text. Received: {path}; docs/evaluation.md "
+            "tells what to do with a TMX or a table"
         )
     _check_lines(name, path)
 
@@ -76,7 +76,7 @@ def _check_new_file(name: str, path: Path) -> None:
     """Refuses a directory, and what cannot be written to."""
     if path.is_dir():
         raise IsADirectoryError(
-            f"--{name} must be a file to write. Received a directory: {path}"
+            f"{name} must be a file to write. Received a directory: {path}"
         )
     check_writable(path)
 
@@ -84,14 +84,14 @@ def _check_new_file(name: str, path: Path) -> None:
 def _check_new_folder(name: str, path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(
-            f"--{name} must be a directory to write to. Received a file: {path}"
+            f"{name} must be a directory to write to. Received a file: {path}"
         )
     check_writable(path)
 
 
 def _check_new(name: str, path: Path) -> None:
     if path.exists():
-        raise FileExistsError(f"--{name} must be new. Received: {path}")
+        raise FileExistsError(f"{name} must be new. Received: {path}")
     check_writable(path)
 
 
@@ -142,10 +142,13 @@ class Options:
         Raises:
             OSError, ValueError: Something is not there, or may not be written.
         """
-        for name, hint in hints_of(type(self)).items():
-            value = getattr(self, name)
+        hints = hints_of(type(self))
+        for field in dataclasses.fields(self):
+            # As it is called where it is given.
+            name = f"--{field.name}" if field.kw_only else field.name.upper()
+            value = getattr(self, field.name)
             paths = value if isinstance(value, tuple) else (value,)
-            for kind in kinds_of(hint):
+            for kind in kinds_of(hints[field.name]):
                 if typing.get_origin(kind) is tuple:
                     kind = typing.get_args(kind)[0]
                 for check in getattr(kind, "__metadata__", ())[1:]:
@@ -333,6 +336,6 @@ class TranslateOptions(EngineOptions, SearchOptions):
         if self.input is not None:
             if self.engine == "ray" and form_of(self.input) == "parquet":
                 return  # see there
-            _check_sentences("input", self.input)
+            _check_sentences("--input", self.input)
         if self.output is not None:
-            _check_new_file("output", self.output)
+            _check_new_file("--output", self.output)
