@@ -158,6 +158,11 @@ translate run --pictures one | --pictures must be a directory to write to. Recei
 translate run --engine ray --input two --output folder | --output must be a file
 evaluate run --against turned | translates xx into yy. Received: turned, which tran
 evaluate run --test no/file no/file | There is no file no/file
+score run two pipe | pipe is a pipe or a device, and is read more than once: write
+translate run --constraints pipe | pipe is a pipe
+translate run --prefixes pipe --terms two | pipe is a pipe
+train pipe --source a --target b | pipe is a pipe
+backtranslate run --data folder --mono pipe --out x | pipe is a pipe
 evaluate run --test a.tmx a.tmx | --test must be lines of plain text. .*: a.tmx; docs
 score run a.tsv.gz two | SOURCE must be lines of plain text. Received: a.tsv.gz; docs
 evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
@@ -220,7 +225,6 @@ evaluate nameless | give --data, --source, --target
 evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
 evaluate run --against run | Two of .* are the same
 evaluate run --bleu_tokenize 13b | --bleu_tokenize.*'13b'.*'13a'
-score run pipe two | There is no file pipe
 score run one bad.gz | bad.gz .*is damaged
 score run two two --output two | --output would overwrite the input, two
 export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite

@@ -43,11 +43,10 @@ def _check_folder(name: str, path: Path) -> None:
 
 
 def _check_file(name: str, path: Path) -> None:
-    if not path.exists() or path.is_dir():  # a pipe is as good as a file
-        check_file("file", path)
+    check_file("file", path)
 
 
-def _check_text_file(name: str, path: Path) -> None:
+def _check_text(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
     if form_of(path) is not None:
         raise ValueError(
@@ -59,17 +58,19 @@ def _check_text_file(name: str, path: Path) -> None:
 
 def _check_lines(name: str, path: Path) -> None:
     """The same of lines of columns, with tabs between."""
-    _check_file(name, path)
+    if not path.exists() or path.is_dir():  # a pipe is as good as a file
+        _check_file(name, path)
     if path.is_file():
         next(read_raw_lines(path), None)
 
 
 def _check_sentences(name: str, path: Path) -> None:
     """Refuses what is no text, nor of a form that can be read; also folders of any."""
-    if form_of(path) is None:
-        _check_text_file(name, path)
-    elif not path.is_dir():
+    form = form_of(path)
+    if form is None or not path.is_dir():
         _check_file(name, path)
+    if form is None:
+        _check_text(name, path)
 
 
 def _check_new_file(name: str, path: Path) -> None:
@@ -116,8 +117,9 @@ RunDir = Annotated[Path, check_path, _check_run]
 RunOrOther = Annotated[Path, check_path, _check_run_or_other]
 AnyPath = Annotated[Path, check_path]
 AnyFile = Annotated[Path, check_path, _check_file]
-TextFile = Annotated[Path, check_path, _check_text_file]
-ColumnsFile = Annotated[Path, check_path, _check_lines]
+TextFile = Annotated[Path, check_path, _check_text, _check_file]
+TextOrPipe = Annotated[Path, check_path, _check_text]  # which is read but once
+ColumnsFile = Annotated[Path, check_path, _check_lines, _check_file]
 Sentences = Annotated[Path, check_path, _check_sentences]
 OldFolder = Annotated[Path, check_path, _check_folder]
 NewFile = Annotated[Path, check_path, _check_new_file]
@@ -336,6 +338,8 @@ class TranslateOptions(EngineOptions, SearchOptions):
         if self.input is not None:
             if self.engine == "ray" and form_of(self.input) == "parquet":
                 return  # see there
-            _check_sentences("--input", self.input)
+            is_text = form_of(self.input) is None  # which is read but once
+            check = _check_text if is_text else _check_sentences
+            check("--input", self.input)
         if self.output is not None:
             _check_new_file("--output", self.output)
