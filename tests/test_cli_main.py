@@ -150,6 +150,7 @@ translate no/run | There is no run directory at no/run. keras-luong train makes 
 translate rum | There is no run directory at rum. Did you mean run\?
 translate folder | folder is no run directory, as it has no run.json
 translate run --input no/file | There is no file no/file
+translate run --input r.csv | r.csv has xx-GB and xx-US: which one is xx.*--column
 translate run --input model | model is a directory, and not a file
 translate run --terms png | png is no text
 translate run --output run | --output must be a file to write. Received a directory
@@ -195,7 +196,7 @@ def there(tmp_path_factory):
     for name, content in {
         **{"one": b"a\n", "two": b"b\nc\n", "bad": b"d\n\xff\n", "empty": b""},
         **{"folder/train.xx": b"a\n", "folder/deep/x.parquet": b"a\n"},
-        **{"model/1/x": b"", "model/7/x": b""},
+        **{"model/1/x": b"", "model/7/x": b"", "r.csv": b"xx-GB,xx-US"},
         "bad.gz": gzip.compress(b"a\n" * 9)[:-4],
         "png": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
     }.items():

@@ -24,8 +24,8 @@ from keras_luong.config.fields import (
 )
 from keras_luong.config.training import Precision
 from keras_luong.files import read_raw_lines
-from keras_luong.runs.run import check_run
-from keras_luong.text.pair_formats import form_of
+from keras_luong.runs.run import check_run, read_record
+from keras_luong.text.pair_formats import find_side, form_of, names_in
 
 
 def _check_run(name: str, path: Path) -> None:
@@ -338,8 +338,19 @@ class TranslateOptions(EngineOptions, SearchOptions):
         if self.input is not None:
             if self.engine == "ray" and form_of(self.input) == "parquet":
                 return  # see there
-            is_text = form_of(self.input) is None  # which is read but once
-            check = _check_text if is_text else _check_sentences
-            check("--input", self.input)
+            if form_of(self.input) is None:  # which is read but once
+                _check_text("--input", self.input)
+            else:
+                _check_sentences("--input", self.input)
+                self._check_language(self.input)
         if self.output is not None:
             _check_new_file("--output", self.output)
+
+    def _check_language(self, path: Path) -> None:
+        """Refuses a file that has several regions of the run's source language."""
+        language = read_record(self.run_dir)["settings"].get("source")
+        if language and self.column is None:
+            todo = "Name one of them by --column."
+            if form_of(path) == "units":
+                todo = "docs/evaluation.md makes a text file of one of them."
+            find_side(language, names_in(path), path, "source", todo)
