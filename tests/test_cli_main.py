@@ -221,7 +221,7 @@ translate run --input two --output link | --output would overwrite the input, tw
 evaluate run --test one two | two has 2 lines and one has 1: line 2 of two has no tr
 evaluate run --test two bad | bad is not UTF-8: line 2 has the byte 0xff
 evaluate run --test empty empty | empty is empty: there is nothing to evaluate
-evaluate gone | names 'nowhere' as its data, which is not there; .*--data
+evaluate gone | names 'nowhere' as its data, which is not there: .* by --data
 evaluate nameless | give --data, --source, --target
 evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
 evaluate run --against run | Two of .* are the same
