@@ -144,10 +144,16 @@ def check_file(name: str, value: str | os.PathLike[str]) -> Path:
         TypeError: If it is no path.
         FileNotFoundError: If there is no such file.
         IsADirectoryError: If it is a directory.
+        ValueError: If it is a pipe or a device.
     """
     path = check_path(name, value)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory, and not a {name}.")
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"{path} is a pipe or a device, and is read more than once: write what it "
+            f"gives to a {name}, and name that."
+        )
     if not path.is_file():
         raise FileNotFoundError(f"There is no {name} {path}.")
     return path

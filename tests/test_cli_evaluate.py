@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
-from commands import run_checked
 from commands import run_checked as run
 from small_training import write_corpus
 from small_translator import word_translator, written_run
@@ -339,8 +338,9 @@ class Searched:
         return [SimpleNamespace(text=text) for _ in sources]
 
 
-WITH = "translates with beam {}, length penalty 1.4 (before: beam 2, 0.4; {} BLEU)"
-AS_BEFORE = "goes on translating with beam 2, 0.4: none is better"
+WAS = "beam 2, length penalty 0.4"
+WITH = f"translates with beam {{}}, length penalty 1.4 (before: {WAS}; {{}} BLEU)"
+AS_BEFORE = f"goes on translating with {WAS}: none is better"
 
 
 # The best search becomes the run's.
@@ -378,14 +378,6 @@ def test_a_better_one_alone(figures, best, told, tmp_path, monkeypatch, capsys):
     search, names = read_record(path)["search"], "beam_width length_penalty n_best"
     assert tuple(search[name] for name in names.split()) == best
     assert found[:3] == (*best[:2], figures[f"{best[0]} {best[1]:g}"])
-
-
-def test_a_table_is_not_scored_as_lines(tmp_path, tiny_run):
-    for name, text in ("m.tmx", "<tmx></tmx>\n"), ("m.tsv", "a\tb\n"):
-        (tmp_path / name).write_text(text)
-        words = [tiny_run.run.path, "--test", *[tmp_path / name] * 2]
-        with pytest.raises(ValueError, match=f"--test must be lines.*{name}.* --data"):
-            run_checked("evaluate", *words)
 
 
 @pytest.mark.usefixtures("traced")

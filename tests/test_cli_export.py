@@ -150,8 +150,8 @@ def test_the_text_to_check_is_the_first_of_the_validation_data(whole, tmp_path):
     assert export.check_text(options("export", path, "x", "--check", "cat")) == "cat"
     settings = {"data": "gone", "source": "en", "target": "de"}
     for name, changed, message in (
-        ("a", settings, r"give --check TEXT\. \(.*gone"),
-        ("b", {}, "--check TEXT.*does not name its data"),
+        ("a", settings, r"give --check TEXT\. \(.*gone.*not there\. Found"),
+        ("b", {}, r"--check TEXT.*does not name its data\.\)$"),
     ):
         other = written_run(tmp_path / name, translator, changed).path
         with pytest.raises(ValueError, match=message):

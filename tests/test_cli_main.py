@@ -150,6 +150,7 @@ translate no/run | There is no run directory at no/run. keras-luong train makes 
 translate rum | There is no run directory at rum. Did you mean run\?
 translate folder | folder is no run directory, as it has no run.json
 translate run --input no/file | There is no file no/file
+translate run --input r.csv | r.csv has xx-GB and xx-US: which one is xx.*--column
 translate run --input model | model is a directory, and not a file
 translate run --terms png | png is no text
 translate run --output run | --output must be a file to write. Received a directory
@@ -158,6 +159,13 @@ translate run --pictures one | --pictures must be a directory to write to. Recei
 translate run --engine ray --input two --output folder | --output must be a file
 evaluate run --against turned | translates xx into yy. Received: turned, which tran
 evaluate run --test no/file no/file | There is no file no/file
+score run two pipe | pipe is a pipe or a device, and is read more than once: write
+translate run --constraints pipe | pipe is a pipe
+translate run --prefixes pipe --terms two | pipe is a pipe
+train pipe --source a --target b | pipe is a pipe
+backtranslate run --data folder --mono pipe --out x | pipe is a pipe
+evaluate run --test a.tmx a.tmx | --test must be lines of plain text. .*: a.tmx; docs
+score run a.tsv.gz two | SOURCE must be lines of plain text. Received: a.tsv.gz; docs
 evaluate run --report x.pdf | --report is a file whose name ends in .html. Received: x
 export run one | OUT must be a directory, or a file whose name ends in .tflite
 export run model | --overwrite to replace it, or --version 8 for a new one
@@ -188,7 +196,7 @@ def there(tmp_path_factory):
     for name, content in {
         **{"one": b"a\n", "two": b"b\nc\n", "bad": b"d\n\xff\n", "empty": b""},
         **{"folder/train.xx": b"a\n", "folder/deep/x.parquet": b"a\n"},
-        **{"model/1/x": b"", "model/7/x": b""},
+        **{"model/1/x": b"", "model/7/x": b"", "r.csv": b"xx-GB,xx-US"},
         "bad.gz": gzip.compress(b"a\n" * 9)[:-4],
         "png": next((ROOT / "docs" / "images").glob("*.png")).read_bytes(),
     }.items():
@@ -213,12 +221,11 @@ translate run --input two --output link | --output would overwrite the input, tw
 evaluate run --test one two | two has 2 lines and one has 1: line 2 of two has no tr
 evaluate run --test two bad | bad is not UTF-8: line 2 has the byte 0xff
 evaluate run --test empty empty | empty is empty: there is nothing to evaluate
-evaluate gone | names 'nowhere' as its data, which is not there; .*--data
+evaluate gone | names 'nowhere' as its data, which is not there: .* by --data
 evaluate nameless | give --data, --source, --target
 evaluate run --test one one --hypotheses two | two has 2 lines and one has 1
 evaluate run --against run | Two of .* are the same
 evaluate run --bleu_tokenize 13b | --bleu_tokenize.*'13b'.*'13a'
-score run pipe two | There is no file pipe
 score run one bad.gz | bad.gz .*is damaged
 score run two two --output two | --output would overwrite the input, two
 export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite

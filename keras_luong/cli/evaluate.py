@@ -20,7 +20,7 @@ from keras_luong.cli.options import (
     NewFolder,
     RunDir,
     SearchOptions,
-    TextFile,
+    TextOrPipe,
     refuse_both,
 )
 from keras_luong.config.fields import Count
@@ -80,10 +80,10 @@ class EvaluateOptions(CorpusOptions, SearchOptions):
 
     run_dir: RunDir | None = None  # type: ignore[assignment]  # hypotheses need none
     _: KW_ONLY
-    test: tuple[TextFile, TextFile] | None = None
+    test: tuple[TextOrPipe, TextOrPipe] | None = None
     tag: str | None = None
     against: RunDir | None = None
-    hypotheses: tuple[TextFile, ...] = ()
+    hypotheses: tuple[TextOrPipe, ...] = ()
     bleu_tokenize: str = "auto"
     worst: Count = 3
     report: NewFile | None = None

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from keras_luong.cli.options import CorpusOptions, SearchOptions, check_writable
+from keras_luong.cli.options import SearchOptions, check_writable
 from keras_luong.runs.run import read_record, read_results
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def check_text(options: ExportOptions) -> str:
     from keras_luong.text.corpus import first_source
 
     try:  # a run that was begun before samples were kept
-        corpus = corpus_of(CorpusOptions(), options.run_dir)
+        corpus = corpus_of(None, options.run_dir)
         return first_source(corpus, "validation")
     except (ValueError, OSError) as error:
         raise ValueError(

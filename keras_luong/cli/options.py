@@ -24,8 +24,8 @@ from keras_luong.config.fields import (
 )
 from keras_luong.config.training import Precision
 from keras_luong.files import read_raw_lines
-from keras_luong.runs.run import check_run
-from keras_luong.text.pair_formats import form_of
+from keras_luong.runs.run import check_run, read_record
+from keras_luong.text.pair_formats import find_side, form_of, names_in
 
 
 def _check_run(name: str, path: Path) -> None:
@@ -43,40 +43,41 @@ def _check_folder(name: str, path: Path) -> None:
 
 
 def _check_file(name: str, path: Path) -> None:
-    if not path.exists() or path.is_dir():  # a pipe is as good as a file
-        check_file("file", path)
+    check_file("file", path)
 
 
-def _check_text_file(name: str, path: Path) -> None:
+def _check_text(name: str, path: Path) -> None:
     """Refuses what is no text by its beginning; a pipe can be read but once."""
     if form_of(path) is not None:
         raise ValueError(
-            f"--{name} must be lines of plain text. Received: {path}, which commands "
-            "with --data read there"
+            f"{name} must be lines of plain text. Received: {path}; docs/evaluation.md "
+            "tells what to do with a TMX or a table"
         )
     _check_lines(name, path)
 
 
 def _check_lines(name: str, path: Path) -> None:
     """The same of lines of columns, with tabs between."""
-    _check_file(name, path)
+    if not path.exists() or path.is_dir():  # a pipe is as good as a file
+        _check_file(name, path)
     if path.is_file():
         next(read_raw_lines(path), None)
 
 
 def _check_sentences(name: str, path: Path) -> None:
     """Refuses what is no text, nor of a form that can be read; also folders of any."""
-    if form_of(path) is None:
-        _check_text_file(name, path)
-    elif not path.is_dir():
+    form = form_of(path)
+    if form is None or not path.is_dir():
         _check_file(name, path)
+    if form is None:
+        _check_text(name, path)
 
 
 def _check_new_file(name: str, path: Path) -> None:
     """Refuses a directory, and what cannot be written to."""
     if path.is_dir():
         raise IsADirectoryError(
-            f"--{name} must be a file to write. Received a directory: {path}"
+            f"{name} must be a file to write. Received a directory: {path}"
         )
     check_writable(path)
 
@@ -84,14 +85,14 @@ def _check_new_file(name: str, path: Path) -> None:
 def _check_new_folder(name: str, path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(
-            f"--{name} must be a directory to write to. Received a file: {path}"
+            f"{name} must be a directory to write to. Received a file: {path}"
         )
     check_writable(path)
 
 
 def _check_new(name: str, path: Path) -> None:
     if path.exists():
-        raise FileExistsError(f"--{name} must be new. Received: {path}")
+        raise FileExistsError(f"{name} must be new. Received: {path}")
     check_writable(path)
 
 
@@ -116,8 +117,9 @@ RunDir = Annotated[Path, check_path, _check_run]
 RunOrOther = Annotated[Path, check_path, _check_run_or_other]
 AnyPath = Annotated[Path, check_path]
 AnyFile = Annotated[Path, check_path, _check_file]
-TextFile = Annotated[Path, check_path, _check_text_file]
-ColumnsFile = Annotated[Path, check_path, _check_lines]
+TextFile = Annotated[Path, check_path, _check_text, _check_file]
+TextOrPipe = Annotated[Path, check_path, _check_text]  # which is read but once
+ColumnsFile = Annotated[Path, check_path, _check_lines, _check_file]
 Sentences = Annotated[Path, check_path, _check_sentences]
 OldFolder = Annotated[Path, check_path, _check_folder]
 NewFile = Annotated[Path, check_path, _check_new_file]
@@ -142,10 +144,13 @@ class Options:
         Raises:
             OSError, ValueError: Something is not there, or may not be written.
         """
-        for name, hint in hints_of(type(self)).items():
-            value = getattr(self, name)
+        hints = hints_of(type(self))
+        for field in dataclasses.fields(self):
+            # As it is called where it is given.
+            name = f"--{field.name}" if field.kw_only else field.name.upper()
+            value = getattr(self, field.name)
             paths = value if isinstance(value, tuple) else (value,)
-            for kind in kinds_of(hint):
+            for kind in kinds_of(hints[field.name]):
                 if typing.get_origin(kind) is tuple:
                     kind = typing.get_args(kind)[0]
                 for check in getattr(kind, "__metadata__", ())[1:]:
@@ -333,6 +338,19 @@ class TranslateOptions(EngineOptions, SearchOptions):
         if self.input is not None:
             if self.engine == "ray" and form_of(self.input) == "parquet":
                 return  # see there
-            _check_sentences("input", self.input)
+            if form_of(self.input) is None:  # which is read but once
+                _check_text("--input", self.input)
+            else:
+                _check_sentences("--input", self.input)
+                self._check_language(self.input)
         if self.output is not None:
-            _check_new_file("output", self.output)
+            _check_new_file("--output", self.output)
+
+    def _check_language(self, path: Path) -> None:
+        """Refuses a file that has several regions of the run's source language."""
+        language = read_record(self.run_dir)["settings"].get("source")
+        if language and self.column is None:
+            todo = "Name one of them by --column."
+            if form_of(path) == "units":
+                todo = "docs/evaluation.md makes a text file of one of them."
+            find_side(language, names_in(path), path, "source", todo)

@@ -7,7 +7,6 @@ import math
 import sys
 from dataclasses import KW_ONLY
 
-from keras_luong.checks import check_file
 from keras_luong.cli.options import NewFile, RunOptions, TextFile
 from keras_luong.cli.translate import check_output, opened_output
 from keras_luong.files import check_as_many_lines, count_lines, is_utf8, read_raw_lines
@@ -44,8 +43,7 @@ def run(options: ScoreOptions) -> None:
     from keras_luong.cli import translators
     from keras_luong.cli.lines import word_links
 
-    # A pipe cannot be read twice.
-    files = [check_file("file", path) for path in (options.source, options.target)]
+    files = options.source, options.target
     check_output(options.output, *files)
     total, others = map(count_lines, files)
     check_as_many_lines(files[0], total, files[1], others)

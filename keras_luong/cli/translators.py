@@ -113,11 +113,14 @@ def with_options(translator: Translator, options: SearchOptions) -> Translator:
     )
 
 
-def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Corpus:
+def corpus_of(
+    options: CorpusOptions | None, run_dir: Any, with_tag: bool = True
+) -> Corpus:
     """The corpus that the options name, or else the run's.
 
     Args:
-        options: What they name comes before what the run does.
+        options: What they name comes before what the run does; None of a command that
+            has no such options.
         run_dir: The run.
         with_tag: Whether the run's own corpus has the run's tag, if it has one.
 
@@ -129,11 +132,13 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     """
     record = read_record(run_dir)
     settings, names = record["settings"], ("data", "source", "target")
-    chosen = {name: getattr(options, name) or settings.get(name) for name in names}
+    given = {name: getattr(options, name, None) for name in names}
+    chosen = {name: given[name] or settings.get(name) for name in names}
     missing = [f"--{name}" for name, value in chosen.items() if value is None]
     if missing:
-        raise ValueError(f"{run_dir} does not name its data: give {', '.join(missing)}")
-    if options.data is not None:
+        todo = f": give {', '.join(missing)}" if options else "."
+        raise ValueError(f"{run_dir} does not name its data{todo}")
+    if given["data"] is not None:
         corpus = load_corpus(chosen["data"], chosen["source"], chosen["target"])
         whole: Any = getattr(
             corpus, "whole", corpus
@@ -147,9 +152,10 @@ def corpus_of(options: CorpusOptions, run_dir: Any, with_tag: bool = True) -> Co
     except (ValueError, OSError) as error:
         if Path(chosen["data"]).exists():
             raise
+        todo = ": give its new place by --data" if options else ""
         raise ValueError(
-            f"{run_dir} names {chosen['data']!r} as its data, which is not there; a "
-            f"command that has --data takes its new place. {error}"
+            f"{run_dir} names {chosen['data']!r} as its data, which is not there"
+            f"{todo}. {error}"
         ) from error
     held_out = RunDirectory(run_dir).held_out
     known = record.get("corpus") or {}

@@ -73,7 +73,7 @@ def run(options: TuneOptions) -> Trial:
         print(f"{width:4} {_in_words(penalty):>8} {figures}", flush=True)
     print(*(score.signature for score in scores), sep="\n")
     first, best = trials[0], max(trials, key=lambda x: (x.bleu, -x.beam_width))
-    was = f"beam {first.beam_width}, {_in_words(first.length_penalty)}"
+    was = f"beam {first.beam_width}, length penalty {_in_words(first.length_penalty)}"
     if best.bleu <= first.bleu:
         print(f"{options.run_dir} goes on translating with {was}: none is better")
         return first

@@ -14,9 +14,9 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from keras_luong.cli.options import AnyFile, OldFolder, SearchOptions, TextFile
+from keras_luong.cli.options import AnyFile, OldFolder, SearchOptions, TextOrPipe
 from keras_luong.config.fields import Count
-from keras_luong.files import read_lines, read_pairs
+from keras_luong.files import check_as_many_lines, read_lines
 from keras_luong.progress import Progress
 
 TOLERANCE = 0.3  # BLEU that quantization may cost
@@ -39,9 +39,9 @@ class VerifyOptions(SearchOptions):
         show: Differing lines to print for each export.
     """
 
-    source: TextFile
+    source: TextOrPipe
     _: KW_ONLY
-    reference: TextFile | None = None
+    reference: TextOrPipe | None = None
     bleu_tokenize: str = "auto"
     saved_model: OldFolder | None = None
     tflite: tuple[AnyFile, ...] = ()
@@ -78,7 +78,10 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
     tf.config.set_visible_devices([], "GPU")  # exports are for CPUs
     texts, references = list(read_lines(options.source)), None
     if options.reference:
-        texts, references = read_pairs(options.source, options.reference)
+        references = list(read_lines(options.reference))
+        check_as_many_lines(
+            options.source, len(texts), options.reference, len(references)
+        )
     if not texts:
         raise ValueError(f"{options.source} is empty: there is nothing to compare.")
     tokenize = translators.bleu_tokenization(options.bleu_tokenize, options.run_dir)

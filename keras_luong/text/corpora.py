@@ -31,7 +31,6 @@ from keras_luong.text.corpus_files import (
 )
 from keras_luong.text.held_out import with_validation
 from keras_luong.text.phrases import PhraseCorpus
-from keras_luong.text.rows import is_parquet
 from keras_luong.text.units import Units
 
 _PAIRS_AT_ONCE, _BLOCK = 1024, 8192
@@ -138,10 +137,7 @@ class TextFiles:
             ImportError: If a package is missing that reads the form.
             ValueError: If it is no such file, or a language must be given.
         """
-        path = Path(path)
-        if not is_parquet(path):
-            check_file("file", path)
-        return cls(*find_file(path, source_language, target_language))
+        return cls(*find_file(Path(path), source_language, target_language))
 
     @property
     def notes(self) -> dict[str, str]:

@@ -141,7 +141,7 @@ def find_corpus_files(
         return find_file(path, source, target)
     if str(data).count(",") != 1:
         return None
-    two = TwoFiles(*(check_file("file of --data", x) for x in str(data).split(",")))
+    two = TwoFiles(*(check_file("file", x) for x in str(data).split(",")))
     named = list(filter(None, map(language_of, two)))
     if len(named) == 2:  # the source comes first
         source, target = source or named[0], target or named[1]
@@ -233,9 +233,12 @@ def find_file(path: Path, source: str | None, target: str | None) -> CorpusFiles
         target: The language to translate into, if it is known.
 
     Raises:
+        FileNotFoundError: It is not there.
         ImportError: A package is missing that reads the form.
         ValueError: It is no such file, or a language must be given.
     """
+    if not is_parquet(path):
+        check_file("file", path)
     if advice := _advice([path]):
         raise ValueError(advice)
     named = _languages_of(path, source, target)

@@ -61,7 +61,7 @@ def form_of(path: str | Path) -> str | None:
 
 
 def find_side(
-    language: str, names: Iterable[str], place: object, role: str
+    language: str, names: Iterable[str], place: object, role: str, todo: str = ""
 ) -> str | None:
     """Returns the name of the side that is in a language; None if there is none.
 
@@ -71,6 +71,7 @@ def find_side(
         names: Names of sides.
         place: What has them, for the message.
         role: What the side is, for the message: "source" or "target".
+        todo: What to do about several regions; by default to give one as the language.
 
     Raises:
         ValueError: If there are several regions of the language, and not itself.
@@ -86,10 +87,11 @@ def find_side(
     codes = [x for x in names if re.fullmatch(CODE, x, re.I)]
     near = [x for x in codes if standard_code(x).split("-")[0] == code]
     if len(near) > 1:
-        raise ValueError(
-            f"{place} has {' and '.join(sorted(near))}: which one is {language}? Give "
-            f"one of them, as --{role} {near[0]} (in Python: {role}_language)."
+        todo = todo or (
+            f"Give one of them, as --{role} {near[0]} (in Python: {role}_language)."
         )
+        which = " and ".join(sorted(near))
+        raise ValueError(f"{place} has {which}: which one is {language}? {todo}")
     return near[0] if near else None
 
 
