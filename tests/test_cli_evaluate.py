@@ -381,6 +381,26 @@ def test_a_better_one_alone(figures, best, told, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("traced")
+def test_pairs_that_were_learned_or_are_left_out_are_told(path, said, tmp_path, capsys):
+    data, pairs = path.parent, zip([*SOURCES[:2], "x"], [*said[:2], ""], strict=True)
+    po = written(tmp_path / "m.po", (f'msgid "{x}"\nmsgstr "{y}"\n' for x, y in pairs))
+    tuned = changed(path, tmp_path / "tuned", data="gone", init_from=str(path))
+    moved = changed(path, tmp_path / "moved", data="gone")
+    test = ["--test", data / "test_a.en", data / "test_a.de"]
+    for run_dir, words, known in (
+        (path, test, "4 of 5 pairs of test_a.en are in the training text of"),
+        (tuned, ["--data", data], "4 of 5 pairs of test_a are in the training text of"),
+        (path, ["--data", po, "--against", moved], "2 of 2 pairs of m.po are in the"),
+        (moved, ["--data", po], ""),
+    ):
+        run("evaluate", run_dir, *words, "--worst", "0")
+        told = capsys.readouterr().err
+        assert f"note: {known}" in told and ("training text of" in told) == (known > "")
+        assert ("left out: units of m.po: 1 untranslated" in told) == (po in words)
+        assert f"text of {moved}" not in told
+
+
+@pytest.mark.usefixtures("traced")
 def test_all_of_a_file_is_judged_unless_the_run_was_trained_on_it(
     path, said, tmp_path, capsys
 ):

@@ -386,7 +386,8 @@ SIDES = [
     ("a.csv", "just\none\n\ncolumn", "en", "source", ["just", "one", "", "column"]),
     ("a.csv", "a,b\n\nc,d", "en", "target", ["b", "", "d"]),
     ("a.tsv", "a, x\tb\nc\td", "en", "source", ["a, x", "c"]),
-    ("b.tsv", "de\tEN_us\tid\na\tb\t1", "en", "source", ["b"]),
+    ("b.tsv", 'de\t"EN_us"\tid\na\tb\t1', "en", "source", ["b"]),
+    ("b.tsv", "OK\tHut\na\tb", "en", "target", ["Hut", "b"]),
     ("a.tsv", 'one "line"\n\n', "en", "source", ['one "line"', ""]),
     ("a.jsonl", '{"id": 1, "text": "a"}\n{"text": null}', None, "source", ["a", ""]),
     ("a.txt", "a\r\nb", "en", "source", ["a", "b"]),
@@ -408,7 +409,9 @@ def test_a_column_that_is_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             next(read_sentences(path, *words))
-    for text, message in (("fr\tde\na\tb", "texts in en.*'fr'"), ("a\tb\tc", "'c'")):
+    every_line = "en\tde\ta\tb\nen\tde\tc\td"
+    for text in "fr\tde\na\tb", "a\tb\tc", every_line:
+        message = f"texts in en. It has .*'{text[:2].strip()}'"
         with pytest.raises(ValueError, match=message):
             next(read_sentences(written(tmp_path / "a.tsv", text), "en", "source"))
     parquet(tmp_path / "a.parquet", [("a", "b"), (None, "c\rd")])

@@ -291,6 +291,14 @@ def test_c3_lines_that_were_appended_to_what_is_held_out_of_too(copy, tmp_path):
         check_corpus(copy.path, "mine", now, after)
 
 
+def test_a_record_that_lacks_what_was_counted_is_refused(copy, data):
+    known = read_record(copy.path)["corpus"]["train"]
+    assert known.keys() == {"pairs", "digest", "files", *opening.COUNTED}
+    edit(copy.record, lambda x: x["corpus"]["train"].pop("doubts"))
+    with pytest.raises(ValueError, match="run.json lacks doubts of the training text"):
+        goes_on(data, copy.path)
+
+
 def test_several_machines_need_a_number_of_tokens(copy, data, tmp_path):
     """A run that goes on knows it."""
     auto = {"batch_tokens": "auto", "strategy": "multiworker"}

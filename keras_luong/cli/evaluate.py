@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -34,6 +34,7 @@ from keras_luong.files import (
     write_text,
 )
 from keras_luong.languages import standard_code
+from keras_luong.progress import telling
 from keras_luong.runs.run import read_record
 from keras_luong.text.corpus_files import language_of
 
@@ -158,6 +159,7 @@ def run(options: EvaluateOptions) -> None:
         language = language_of(options.test[1])  # test.de is German
     tokenize = bleu_tokenization(options.bleu_tokenize, options.run_dir, language)
     tests = list(_test_sets(options))
+    _tell_learned(options, tests)
     hypotheses = list(map(list, map(read_lines, options.hypotheses)))
     if options.test:  # hypotheses have no other
         for path, lines in zip(options.hypotheses, hypotheses, strict=True):
@@ -196,7 +198,7 @@ def run(options: EvaluateOptions) -> None:
 
 def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     from keras_luong.cli.translators import corpus_of, tell_languages
-    from keras_luong.text.corpus import fingerprint, sentences
+    from keras_luong.text.corpus import fingerprint, notes, sentences
     from keras_luong.text.held_out import HeldOut
 
     if options.test:
@@ -211,6 +213,9 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     run_dir: Any = options.run_dir
     corpus: Any = corpus_of(options, run_dir, with_tag=False)
     splits = [split for split in corpus.splits if split != "train"]
+    left_out = notes(getattr(corpus, "whole", corpus)).get("left out")
+    if options.data and left_out:
+        print(f"note: left out: {left_out}", file=sys.stderr)
     if options.data is not None and isinstance(corpus, HeldOut):
         # Of text that the run was not trained on, nothing need be held out.
         known = (read_record(run_dir)["corpus"] or {}).get("train", {})
@@ -220,6 +225,32 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     for split in splits:
         name = corpus.name if split == "train" else split
         yield TestSet(name, *sentences(corpus, split))
+
+
+def _tell_learned(options: EvaluateOptions, tests: Iterable[TestSet]) -> None:
+    """Says, to people, how many of the pairs that are given a run was trained on.
+
+    Of its own splits its training has said so.
+    """
+    if not (options.test or options.data):
+        return
+    import numpy as np
+
+    from keras_luong.runs.start import hashes_of_learned
+    from keras_luong.text.hashes import HashReader
+
+    for run_dir in filter(None, (options.run_dir, options.against)):
+        with telling(f"Reading what {run_dir} was trained on"):
+            learned = hashes_of_learned(run_dir)
+        for name, *sides in tests:
+            hashes = HashReader(kept=1).read(*sides)
+            if known := np.isin(hashes.pairs[hashes.full], learned).sum():
+                print(
+                    f"note: {known:,} of {len(hashes.full):,} pairs of {name} are in "
+                    f"the training text of {run_dir} too: results look better than "
+                    "they are",
+                    file=sys.stderr,
+                )
 
 
 def _names(options: EvaluateOptions) -> list[str]:

@@ -45,6 +45,13 @@ from keras_luong.text.tags import frequent_tags, remove_tags
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.strategies import worker_index
 
+#: What a run's record knows of its training text by `description.count_texts`.
+COUNTED = (
+    *("empty", "too_long", "unknown_source", "unknown_target", "source_tokens"),
+    *("target_tokens", "steps", "passes", "parts", "batch_shapes", "in_splits"),
+    *("start_compared", "unknown_tags", "ids", "splits", "mixed", "doubts", "faults"),
+)
+
 
 class OwnText(NamedTuple):
     """The corpus that a training names, before tags and mixing.
@@ -166,6 +173,7 @@ def open_run(
             check_config(path, model_config)
             check_same_start(path, config.init_from)
             check_corpus(path, config.data, texts, own.corpus)
+            _check_counted(path)
             _tell_changes(config, path)
         elif config.batch_tokens == "auto" and config.strategy == "multiworker":
             raise ValueError(
@@ -288,6 +296,18 @@ def check_corpus(
                 f"{run_dir} starts from what this run has learned; or the former text "
                 "to go on"
             )
+
+
+def _check_counted(path: Path) -> None:
+    """Refuses to go on with a record that lacks what was counted of the text."""
+    record = read_record(path)
+    if lacks := [name for name in COUNTED if name not in record["corpus"]["train"]]:
+        raise ValueError(
+            f"{RunDirectory(path).record} lacks {', '.join(lacks)} of the training "
+            f"text, as it is damaged or of another version ({record.get('library')}). "
+            f"Give another run directory, where --init_from {path} starts from what "
+            "this run has learned"
+        )
 
 
 def _changes(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from keras_luong.config.training import TrainingConfig
+from keras_luong.config.training import EMBEDDED, TrainingConfig
 from keras_luong.models.growing import freeze, grow_into
 from keras_luong.models.translation_model import TranslationModel, model_class
 from keras_luong.runs.load_save import load, read_logs
@@ -24,9 +26,12 @@ from keras_luong.text.corpus import (
     ChangedCorpus,
     Corpus,
     fingerprint,
+    read_blocks,
     with_share,
 )
+from keras_luong.text.corpus_files import find_corpus_files
 from keras_luong.text.growing import add_tokens, grow_tokenizers
+from keras_luong.text.hashes import HashReader
 from keras_luong.text.held_out import HeldOut
 from keras_luong.text.language_guess import are_alike
 from keras_luong.text.tags import add_tags, token
@@ -100,6 +105,20 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
     Raises:
         ValueError: If its corpus is not where it was, or is another text now.
     """
+    settings = read_record(run_dir)["settings"]
+    corpus = training_corpus(settings, _own_corpus(run_dir))
+    if tag is None:
+        return corpus
+    if settings.get("tag"):
+        raise ValueError(
+            f"old_tag is for sources without a tag, and those of {run_dir} have "
+            f"{token(settings['tag'])}. Received: old_tag={tag!r}"
+        )
+    return _with_tag(corpus, tag)
+
+
+def _own_corpus(run_dir: str | Path) -> Corpus:
+    """What a run names as its data, before tags and mixing, if that is as it was."""
     record = read_record(run_dir)
     settings, known = record["settings"], record["corpus"]
     if not settings.get("data"):
@@ -111,7 +130,6 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
         own = load_corpus(settings["data"], *languages)
         if isinstance(own, HeldOut) and RunDirectory(run_dir).held_out.exists():
             own.load(RunDirectory(run_dir).held_out)
-        corpus = training_corpus(settings, own)
     except (ValueError, OSError) as error:
         raise ValueError(
             f"mix_old needs the corpus of {run_dir} where it was, "
@@ -124,14 +142,7 @@ def old_corpus(run_dir: str | Path, tag: str | None = None) -> Corpus:
             f"{settings['data']!r} has changed since. Give the former text back, or "
             "leave mix_old out"
         )
-    if tag is None:
-        return corpus
-    if settings.get("tag"):
-        raise ValueError(
-            f"old_tag is for sources without a tag, and those of {run_dir} have "
-            f"{token(settings['tag'])}. Received: old_tag={tag!r}"
-        )
-    return _with_tag(corpus, tag)
+    return own
 
 
 def pairs_of_start(config: TrainingConfig) -> list[tf.data.Dataset]:
@@ -158,6 +169,34 @@ def _trained_on(run_dir: str | Path, corpus: Corpus) -> tf.data.Dataset:
     """The pairs of its corpus that a run was trained on."""
     limit = read_record(run_dir)["settings"].get("limit_examples")
     return corpus.pairs("train").take(limit or -1)
+
+
+def hashes_of_learned(run_dir: str | Path) -> np.ndarray:
+    """Returns the numbers of the pairs that a run was trained on: uint64 [N].
+
+    Also of those that the runs before it were, from which it starts.
+
+    Args:
+        run_dir: The run. Text that is not in files, or not where it was, or another
+            text now, counts as none.
+
+    Returns:
+        The `TextHashes.pairs`.
+    """
+    found, runs = [np.zeros(0, np.uint64)], [str(run_dir)]
+    for run in runs:  # and those before it, which are added
+        settings: Mapping[str, Any] = {}
+        with contextlib.suppress(ImportError, OSError, ValueError):
+            settings = read_record(run)["settings"]
+            data, languages = settings.get("data"), _languages(settings)
+            # A data set's name would have it downloaded.
+            if data and (data == EMBEDDED or find_corpus_files(data, *languages)):
+                blocks = read_blocks(_own_corpus(run), "train")
+                hashes = HashReader(kept=1).read_all(blocks).hashes
+                found.append(hashes.of(slice(settings.get("limit_examples"))).pairs)
+        start = settings.get("init_from")
+        runs += [start] if start and start not in runs else []
+    return np.concatenate(found)
 
 
 def inherit_tokenizers(config: TrainingConfig, text: tf.data.Dataset) -> TokenizerPair:

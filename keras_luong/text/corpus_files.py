@@ -19,9 +19,12 @@ from keras_luong.text.pair_formats import (
     CODE,
     FORMS,
     TABLES,
+    cells_of_line_1,
     find_side,
     find_sides,
     form_of,
+    is_header,
+    languages_among,
     names_in,
     open_pairs,
 )
@@ -281,16 +284,13 @@ def read_table(path: Path, source: str, target: str) -> Table:
         ValueError: It has a header that names other languages, or no header and other
             than two columns.
     """
-    rows = [cells for _, cells in itertools.islice(table_rows(path), 2)]
-    first, second = [*rows, [""], [""]][:2]
-    names = [cell.strip(" \"'") for cell in first]
+    names = cells_of_line_1(path)
     if sides := find_sides(source, target, names, path):
         i, j = map(names.index, sides)
-        # Some tables repeat in every line which languages it is in.
-        if [first[i], first[j]] != [*second[i : i + 1], *second[j : j + 1]]:
+        if is_header(path, [i, j]):
             return Table(path, i, j, has_header=True)
-    if len(first) == 2:
-        if len(named := _languages_of_table(path)) == 2:
+    if len(names) == 2:
+        if len(named := languages_among(names)) == 2:
             raise ValueError(
                 f"{path} names its columns {' and '.join(named)}, which are not "
                 f"{source} and {target}. {_both_ways(*named)}; or correct its first "
@@ -298,25 +298,18 @@ def read_table(path: Path, source: str, target: str) -> Table:
             )
         return Table(path)
     parts = "comma" if is_csv(path) else "tab"
-    if first == [""]:
+    if names == [""]:
         problem = "is empty"
-    elif len(first) == 1:
+    elif len(names) == 1:
         problem = "has no tab between a source and a target"
         problem = problem.replace("tab", parts)
     else:
-        problem = f"has {len(first)} columns, and names none {source} and {target}"
+        problem = f"has {len(names)} columns, and names none {source} and {target}"
     raise ValueError(
         f"Line 1 of {path} {problem}: it should be two sentences with a {parts} "
         f"between, or the names of the columns, such as {source} and {target}. If it "
         "is one of two files side by side, give both: SOURCE_FILE,TARGET_FILE."
     )
-
-
-def _languages_of_table(path: Path) -> list[str]:
-    """The languages that a table's first line names, as codes of two letters."""
-    _, cells = next(table_rows(path), (1, [""]))
-    cells = [cell.strip(" \"'") for cell in cells]
-    return [x for x in cells if re.fullmatch("[a-z]{2}([-_][A-Za-z]+)?", x)]
 
 
 def _languages_of(path: Path, source: str | None, target: str | None) -> list[str]:
@@ -325,7 +318,7 @@ def _languages_of(path: Path, source: str | None, target: str | None) -> list[st
     With "en" given, a file of en-US and de has "en" and "de".
     """
     if _is_table(path):
-        return _languages_of_table(path)
+        return languages_among(cells_of_line_1(path))
     named = [x for x in names_in(path) if re.fullmatch(CODE, x, re.I)]
     if source is None or target is None:
         for given in filter(None, (source, target)):

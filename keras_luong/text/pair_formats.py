@@ -6,6 +6,7 @@ are called by languages' codes; or, where the file tells no more, "source" and "
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -140,8 +141,33 @@ def names_in(path: Path) -> list[str]:
     if form == "units":
         return sorted({name for names, _ in count_units(path) for name in names})
     if form in TABLES:
-        return next((cells for _, cells in table_rows(path)), [])
+        return cells_of_line_1(path)
     return columns_of(parquet_files(path)[0] if form == "parquet" else path)
+
+
+def cells_of_line_1(path: Path) -> list[str]:
+    """Returns what may be the names of a table's columns, without quotation marks."""
+    _, cells = next(table_rows(path), (1, [""]))
+    return [cell.strip(" \"'") for cell in cells]
+
+
+def is_header(path: Path, places: Iterable[int]) -> bool:
+    """Tells whether line 1 of a table, which names some columns, is no row of text.
+
+    Some tables repeat in every line which languages it is in.
+
+    Args:
+        path: The table.
+        places: Of the columns that line 1 names as is asked for, from 0.
+    """
+    rows = [cells for _, cells in itertools.islice(table_rows(path), 2)]
+    first, second = [*rows, []][:2]
+    return any([first[i]] != second[i : i + 1] for i in places)
+
+
+def languages_among(names: Iterable[str]) -> list[str]:
+    """Returns which of the cells of a line look like languages: en, pt_BR."""
+    return [x for x in names if re.fullmatch("[a-z]{2}([-_][A-Za-z]+)?", x)]
 
 
 def open_pairs(path: Path, source: str, target: str) -> Units | Rows:
@@ -216,9 +242,11 @@ def read_sentences(
     else:
         name = find_side(language, names, path, role) if language else None
         name = name or next((x for x in names if x.lower() == role), None)
+        if form in TABLES and name and not is_header(path, [names.index(name)]):
+            name = None
     is_alone = len(names) == 1 and form != "units" and column is None
     is_pair = form in TABLES and len(names) == 2 and column is None
-    is_pair = is_pair and not all(re.fullmatch(CODE, x.strip(), re.I) for x in names)
+    is_pair = is_pair and len(languages_among(names)) < 2
     if name is None and not is_alone and not is_pair:
         wanted = f"a column {column!r}" if column else f"texts in {language or role}"
         raise ValueError(f"{path} must have {wanted}. It has {names}.")
