@@ -418,5 +418,8 @@ def test_all_of_a_file_is_judged_unless_the_run_was_trained_on_it(
     record = read_record(path)
     learned = {"train": {"digest": "1", "whole": {"digest": digest}}}
     write_json(tmp_path / "run" / "run.json", {**record, "corpus": learned})
-    run("evaluate", tmp_path / "run", *words)
-    assert "validation: " in (out := capsys.readouterr().out) and "client" not in out
+    later = changed(path, tmp_path / "later", init_from=str(tmp_path / "run"))
+    for run_dir in (tmp_path / "run", later):
+        run("evaluate", run_dir, *words)
+        out = capsys.readouterr().out
+        assert "validation: " in out and "client" not in out

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from keras_luong.cli.options import NewPlace, Options
 from keras_luong.config.training import EMBEDDED
 from keras_luong.text.corpus_files import find_corpus_files, unit_of
+from keras_luong.text.misalignment import FEWEST_PAIRS, FEWEST_WORDS
 
 if TYPE_CHECKING:
     from keras_luong.text.corpus import Corpus
@@ -149,7 +150,11 @@ def report(corpus: Corpus, found: Survey) -> Iterator[str]:
         notes = fault_notes(seen.faults, split, unit, all_of_them=True)
         found_here = doubts + [f"{note}." for note in notes] or ["nothing was found."]
         if not seen.faults["misaligned"].of:
-            found_here.append("whether pairs are misaligned cannot be told of so few.")
+            found_here.append(
+                "whether pairs are misaligned, or lines have shifted, cannot be told: "
+                f"it takes {FEWEST_PAIRS} different pairs with {FEWEST_WORDS} words or "
+                "more on both sides."
+            )
         yield from (f"  - {line}" for line in found_here)
 
 

@@ -198,6 +198,7 @@ def run(options: EvaluateOptions) -> None:
 
 def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     from keras_luong.cli.translators import corpus_of, tell_languages
+    from keras_luong.runs.start import with_starts
     from keras_luong.text.corpus import fingerprint, notes, sentences
     from keras_luong.text.held_out import HeldOut
 
@@ -217,9 +218,11 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
     if options.data and left_out:
         print(f"note: left out: {left_out}", file=sys.stderr)
     if options.data is not None and isinstance(corpus, HeldOut):
-        # Of text that the run was not trained on, nothing need be held out.
-        known = (read_record(run_dir)["corpus"] or {}).get("train", {})
-        learned = [x.get("digest") for x in (known, known.get("whole", {}))]
+        # Of text that neither the run nor one that it starts from was trained on,
+        # nothing need be held out.
+        records = [read_record(run)["corpus"] or {} for run in with_starts(run_dir)]
+        known = [record.get("train", {}) for record in records]
+        learned = [x.get("digest") for y in known for x in (y, y.get("whole", {}))]
         if fingerprint(corpus.whole, "train").digest not in learned:
             corpus, splits = corpus.whole, [*corpus.whole.splits]
     for split in splits:

@@ -171,6 +171,20 @@ def _trained_on(run_dir: str | Path, corpus: Corpus) -> tf.data.Dataset:
     return corpus.pairs("train").take(limit or -1)
 
 
+def with_starts(run_dir: str | Path) -> list[str]:
+    """Returns a run, the run that it starts from, and so on, as far as they are there.
+
+    Args:
+        run_dir: The run.
+    """
+    runs, run = list[str](), str(run_dir)
+    with contextlib.suppress(OSError, ValueError):
+        while run and run not in runs:
+            before = read_record(run)["settings"].get("init_from")
+            runs, run = [*runs, run], before
+    return runs
+
+
 def hashes_of_learned(run_dir: str | Path) -> np.ndarray:
     """Returns the numbers of the pairs that a run was trained on: uint64 [N].
 
@@ -183,9 +197,8 @@ def hashes_of_learned(run_dir: str | Path) -> np.ndarray:
     Returns:
         The `TextHashes.pairs`.
     """
-    found, runs = [np.zeros(0, np.uint64)], [str(run_dir)]
-    for run in runs:  # and those before it, which are added
-        settings: Mapping[str, Any] = {}
+    found = [np.zeros(0, np.uint64)]
+    for run in with_starts(run_dir):
         with contextlib.suppress(ImportError, OSError, ValueError):
             settings = read_record(run)["settings"]
             data, languages = settings.get("data"), _languages(settings)
@@ -194,8 +207,6 @@ def hashes_of_learned(run_dir: str | Path) -> np.ndarray:
                 blocks = read_blocks(_own_corpus(run), "train")
                 hashes = HashReader(kept=1).read_all(blocks).hashes
                 found.append(hashes.of(slice(settings.get("limit_examples"))).pairs)
-        start = settings.get("init_from")
-        runs += [start] if start and start not in runs else []
     return np.concatenate(found)
 
 

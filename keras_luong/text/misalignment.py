@@ -39,9 +39,9 @@ _ROUNDS = 4  # of expectation and maximization; with more it learns rare pairs b
 _BY_CHANCE = 0.1  # how much of a word's probability no other word explains, in learning
 _UNEXPLAINED = 0.2  # and in scoring
 _AT_ONCE = 256  # pairs
-_FEWEST_WORDS = 4  # of a side that can be judged
+FEWEST_WORDS = 4  # of a side that can be judged
 _MOST_MIXED = 23  # of 39 quantiles: 60% of the pairs that are mixed up score less
-_FEWEST_PAIRS = 500  # to learn from
+FEWEST_PAIRS = 500  # to learn from
 _MOST_PAIRS = 30_000
 
 
@@ -126,7 +126,7 @@ def learn_alignment(sources: Sequence[str], targets: Sequence[str]) -> Alignment
     """
     # 1. Pairs that repeat each other would tell a table what it is to judge.
     pairs = list(dict.fromkeys(zip(sources, targets, strict=True)))[:_MOST_PAIRS]
-    if len(pairs) < _FEWEST_PAIRS:
+    if len(pairs) < FEWEST_PAIRS:
         return None
     sources, targets = map(list, zip(*pairs, strict=True))
     halves = halves_of(sources, targets)
@@ -141,7 +141,7 @@ def learn_alignment(sources: Sequence[str], targets: Sequence[str]) -> Alignment
             scores.append(score_pairs(tables[-1], *texts))
     judged = [np.concatenate(x) for x in (real, mixed)]
     judged = [np.sort(x[~np.isnan(x)]) for x in judged]
-    if min(map(len, judged)) < _FEWEST_PAIRS:
+    if min(map(len, judged)) < FEWEST_PAIRS:
         return None
     share, least = compare_scores(*judged)
     # 3. Of pairs put together at random, fewer have two sides that can be judged.
@@ -242,7 +242,7 @@ def score_pairs(
     gains = table.gains.ravel()
     # Pairs of about one length come together, so that little is padding.
     order = np.lexsort(lengths)
-    order = order[np.minimum(*lengths)[order] >= _FEWEST_WORDS]
+    order = order[np.minimum(*lengths)[order] >= FEWEST_WORDS]
     for begin in range(0, len(order), _AT_ONCE):
         rows = order[begin : begin + _AT_ONCE]
         of_x, of_y = (side[rows] for side in lengths)
