@@ -28,8 +28,7 @@ def fill(folder, names, lines=("a\tb",)):
 
 def found(folder, *languages):
     """Split → the names of its files."""
-    corpus = TextFiles.from_directory(folder, *languages)
-    files = corpus.files.items()
+    files = TextFiles.from_directory(folder, *languages).files.items()
     return {split: " ".join(path.name for path in x.paths) for split, x in files}
 
 

@@ -269,11 +269,7 @@ COUNTED = [
     ({"passes": 402, "parts": 2}, {}, ".*go 2,010 times"),
     ({}, {"epochs": 2000}, ""),
     ({}, {"epochs": 2001}, "2,001 epochs go 2,001 times over a.*fewer epochs at"),
-    (
-        {"passes": 5761},
-        AUTO | {"epochs": 99, "steps_per_epoch": 150},
-        f"40.*{HEART}",
-    ),
+    ({"passes": 5761}, AUTO | {"epochs": 99, "steps_per_epoch": 150}, f"40.*{HEART}"),
     ({"passes": 90}, AUTO | {"epochs": 20}, ""),
     ({"passes": 90}, AUTO | {"epochs": 30}, "30 epochs go 2,700 times"),
     # What is judged is trained on.

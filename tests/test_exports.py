@@ -191,8 +191,7 @@ def assert_same(said, expected, pad_id):
     expected = {k: v.numpy() for k, v in expected._asdict().items()}
     T = expected["ids"].shape[2]
     for name in said.keys() & {"ids", "weights", "token_log_probs"}:
-        rest = said[name][:, :, T:]
-        assert (rest == (pad_id if name == "ids" else 0)).all()
+        assert (said[name][:, :, T:] == (pad_id if name == "ids" else 0)).all()
         said[name] = said[name][:, :, :T]
     for name, x in said.items():
         lowest = np.finfo("float32").min

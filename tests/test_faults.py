@@ -229,8 +229,7 @@ def counts_of(blocks, languages=("en", "de")):
 def test_real_text(folder):
     """Nothing is said of it as it is; of a tenth that is misaligned, so much."""
     sources, targets = real(folder)
-    blocks = [(sources, targets)]
-    counts = counts_of(blocks)
+    counts = counts_of([(sources, targets)])
     assert list(faults.fault_notes(counts)) == []
     targets, _ = misalign(targets, 0.1)
     assert abs(misalignment.learn_alignment(sources, targets).share - 0.1) < 0.025
@@ -267,8 +266,7 @@ def blocks_of(sources, targets, size=700):
 
 def test_counts_of_noisy_text():
     sources, targets, _ = noisy()
-    blocks = blocks_of(sources, targets)
-    counts = counts_of(blocks)
+    counts = counts_of(blocks_of(sources, targets))
     for place, name in enumerate(NOISE, 1):
         pairs, of, line, _ = counts[name]
         if name not in ("control", "language", "length"):  # which others have too
@@ -302,8 +300,7 @@ def test_clean_text_is_left_as_it_is():
     assert list(faults.fault_notes(counts)) == []
     finder = faults.learn_faults(sources, targets, "en", "de")
     blocks = clean(blocks_of(sources, targets), finder)
-    kept = [x for block in blocks for x in block.sources]
-    assert len(kept) > 795
+    assert len([x for block in blocks for x in block.sources]) > 795
 
 
 def test_clean_drops_what_is_wrong():

@@ -238,7 +238,6 @@ def test_xla_compiles_the_step(changes):
         optimizer = make_optimizer("sgd", 0.5, clip_norm=0.3)
         model.compile(optimizer, kl.SequenceCrossentropy(), jit_compile=jit_compile)
         data = tf.data.Dataset.from_tensors(batch()).repeat(2)
-        history = model.fit(data, epochs=2, verbose=0).history
-        histories.append(history["loss"])
+        histories.append(model.fit(data, epochs=2, verbose=0).history["loss"])
     np.testing.assert_allclose(*histories, rtol=1e-5)
     assert histories[0][1] < histories[0][0]

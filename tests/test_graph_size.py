@@ -238,8 +238,7 @@ def test_the_walk_finds_what_is_repeated():
         return tf.while_loop(lambda i, _: i < 9, body, [0, x])
 
     scale = tf.TensorSpec([3], tf.int32)
-    graphs = traced(loop, tf.TensorSpec([None, 3]), scale)
-    (body,) = loop_bodies(graphs)
+    (body,) = loop_bodies(traced(loop, tf.TensorSpec([None, 3]), scale))
     assert [node.op for node in invariants(body)] == ["Transpose", "Cast", "Mul"]
 
 

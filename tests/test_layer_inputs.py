@@ -423,8 +423,7 @@ def test_k5_a_pointer_generator_whose_build_is_somebodys_own():
             self.kernel = self.add_weight((features[-1], 1), name="kernel")
             self.bias = self.add_weight((1,), name="bias")
 
-    own = Own()(QUERY, QUERY, WEIGHTS, SOURCE_IDS)
-    assert own.shape == (2, STEPS, UNITS)
+    assert Own()(QUERY, QUERY, WEIGHTS, SOURCE_IDS).shape == (2, STEPS, UNITS)
 
 
 def test_k4_states_in_a_list_within_a_list_are_flat_to_a_bridge_too():

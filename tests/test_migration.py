@@ -437,8 +437,7 @@ def test_a_wrong_path_names_what_is_there(tmp_path, write):
 
 def test_a_directory_gives_its_latest(tmp_path):
     checkpoint = tf.train.Checkpoint(decoder=made(WRAPPER), step=tf.Variable(1))
-    manager = tf.train.CheckpointManager(checkpoint, tmp_path, 2)
-    path = manager.save()
+    path = tf.train.CheckpointManager(checkpoint, tmp_path, 2).save()
     for given in (tmp_path, path, f"{path}.index"):
         places = {"step": None}
         assert load_addons_checkpoint(given, small_cell(), places).complete

@@ -247,8 +247,7 @@ HARD = [
 @pytest.mark.parametrize("p, previous, expected", HARD)
 def test_hard_by_hand(p, previous, expected):
     arrays = ops.array(p, "float32"), ops.array(previous, "float32")
-    result = monotonic_weights(*arrays, "hard")
-    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(monotonic_weights(*arrays, "hard"), expected)
 
 
 @pytest.mark.parametrize("mode", ["parallel", "recursive"])

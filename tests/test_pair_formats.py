@@ -179,8 +179,7 @@ def written(path, content):
 def test_what_is_read_of_a_file_and_what_is_left_out(
     name, content, pairs, left_out, tmp_path
 ):
-    path = written(tmp_path / name, content)
-    corpus = TextFiles.from_table(path, "en", "de")
+    corpus = TextFiles.from_table(written(tmp_path / name, content), "en", "de")
     assert corpus.splits == ("train",) and corpus.name == name
     assert list(zip(*sentences(corpus, "train"), strict=True)) == pairs
     said = {"left out": f"units of {name}: {left_out}"} if left_out else {}
@@ -409,8 +408,7 @@ def test_a_column_that_is_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             next(read_sentences(path, *words))
-    every_line = "en\tde\ta\tb\nen\tde\tc\td"
-    for text in "fr\tde\na\tb", "a\tb\tc", every_line:
+    for text in "fr\tde\na\tb", "a\tb\tc", "en\tde\ta\nen\tde\tc":
         message = f"texts in en. It has .*'{text[:2].strip()}'"
         with pytest.raises(ValueError, match=message):
             next(read_sentences(written(tmp_path / "a.tsv", text), "en", "source"))

@@ -46,10 +46,7 @@ def test_history_and_results(tmp_path):
     run = runs.RunDirectory(tmp_path)
     assert runs.read_history(tmp_path) == [] and runs.read_results(tmp_path) is None
     run.history.write_text('{"epoch": 1, "val_loss": null}\n{"epoch": 2}\n')
-    assert runs.read_history(tmp_path) == [
-        {"epoch": 1, "val_loss": None},
-        {"epoch": 2},
-    ]
+    assert runs.read_history(tmp_path) == [{"epoch": 1, "val_loss": None}, {"epoch": 2}]
     for line in ('{"epo', '{"epoch": "4"}', '{"epoch": 1, "loss": "a"}', "[]"):
         run.history.write_text('{"epoch": 1}\n' + line)
         with pytest.raises(ValueError, match="line 2 is damaged"):

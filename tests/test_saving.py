@@ -251,8 +251,7 @@ def test_up_to_five_epochs_become_a_run(epochs, mean, path, capsys):
     assert listing(out) == ["model.weights.h5", "run.json", "tokenizer"]
     assert listing(path) == before and listing(out.parent) == ["m", "m-average"]
     # But no training goes on in it.
-    settings = read_record(out)["settings"]
-    assert settings == {"epochs": 3, "average_of": averaged}
+    assert read_record(out)["settings"] == {"epochs": 3, "average_of": averaged}
     assert check_settings(path, {"epochs": 3})
     with pytest.raises(ValueError, match="other settings.*average_of"):
         check_settings(out, {"epochs": 3})

@@ -47,8 +47,7 @@ def test_scores_by_hand(name):
     score = made(name, QUERY.shape, KEY.shape, units=1, max_source_length=2)
     score.set_weights([np.array(w, "float32") for w in weights])
     prepared = np.asarray(score.prepare(KEY))
-    found = score(QUERY, prepared)
-    np.testing.assert_allclose(found, [expected], atol=1e-6)
+    np.testing.assert_allclose(score(QUERY, prepared), [expected], atol=1e-6)
     own = np.stack([prepared, -prepared], axis=1)  # of each query, [B, Q, W, Hk]
     if name == "location":
         with pytest.raises(ValueError, match="location"):

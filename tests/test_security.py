@@ -112,8 +112,7 @@ def code():
 def test_code_in_a_keras_file_is_refused(tmp_path, nested):
     """As Keras does; also where it hides in an argument of one of our layers."""
     states, source = keras.Input((4, 6)), keras.Input((9, 6))
-    attention = kl.LuongAttention("dot")
-    outputs = attention(states, source)
+    outputs = kl.LuongAttention("dot")(states, source)
     if not nested:
         outputs = keras.layers.Lambda(lambda x: x)(outputs)
     keras.Model([states, source], outputs).save(tmp_path / "model.keras")

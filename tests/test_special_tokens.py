@@ -180,8 +180,7 @@ def test_a_description_and_a_record_have_those_that_are_others(tmp_path):
 def test_a_shortlist_has_the_ids_of_its_search(tmp_path):
     lexicon = [[0], [0], [0], [4], [5]]
     ids = CASES["tfa's"]
-    shortlist = kl.Shortlist([4], lexicon, 6, unk_id=3, **ids)
-    shortlist.save(tmp_path / "x.npz")
+    kl.Shortlist([4], lexicon, 6, unk_id=3, **ids).save(tmp_path / "x.npz")
     loaded = kl.Shortlist.load(tmp_path / "x.npz")
     words = loaded(tf.constant([[3, 0], [4, 2]]), tf.zeros([2, 0], tf.int32))
     assert words.ids.numpy().tolist() == [0, 1, 2, 3, 4, 5]

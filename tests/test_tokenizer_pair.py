@@ -88,8 +88,7 @@ def test_decode_stops_at_eos_and_drops_pad_and_bos(tokenizer):
 @pytest.mark.parametrize("shape", [(3,), (2, 1, 3), (0, 3), (2, 0)])
 def test_decode_takes_any_leading_shape(tokenizer, shape):
     ids = tf.fill(shape, UNK_ID)
-    decode = tf.function(tokenizer.decode)
-    assert decode(ids).shape == shape[:-1]
+    assert tf.function(tokenizer.decode)(ids).shape == shape[:-1]
     assert tokenizer.pieces(ids).shape == shape
 
 

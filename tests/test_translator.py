@@ -367,8 +367,7 @@ def test_a_stream_says_the_same_and_reads_no_further_than_its_window(window):
     stream = translator.stream(lines(), window=window)
     first = next(stream)
     assert len(taken) <= window
-    found = [first, *stream]
-    assert texts_of(found) == texts_of(translator.translate(sources))
+    assert texts_of([first, *stream]) == texts_of(translator.translate(sources))
     assert first.text == "drei"
 
 

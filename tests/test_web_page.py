@@ -251,8 +251,7 @@ def test_addresses_of_files(page, server):
         "?model=https://example.org/x": "“https://example.org/x” cannot be loaded. It",
         "?model=words.tflite": None,
     }
-    found = drive(page, "addresses", server, queries=[*queries])
-    *wrong, right = found
+    *wrong, right = drive(page, "addresses", server, queries=[*queries])
     for said, reason in zip(wrong, queries.values(), strict=False):
         assert said["error"].startswith(reason) and said["isOpen"]
         assert said["state"] == "There is no model."
@@ -336,8 +335,7 @@ def test_files_that_are_dropped(page, server, site, on_edge, tmp_path):
         "words.tflite": (site / "words.tflite").read_bytes(),
     }
     packs = [{"file": name, "content": packed(x)} for name, x in files.items()]
-    found = drive(page, "drops", server, text=SAID, files=packs)
-    *wrong, last = found
+    *wrong, last = drive(page, "drops", server, text=SAID, files=packs)
     reasons = [
         "“any.tflite” takes sources of any length.*again with --source_length 64",
         "“empty.tflite” is damaged, or no file of keras-luong export: it has no",
