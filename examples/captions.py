@@ -45,7 +45,7 @@ class Captioner(keras.Model):
         self.decoder = kl.InputFeedingDecoder(self.cell)
         self.score = keras.layers.Dense(len(WORDS))
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
         return self.score(self.decoder(self.embed(inputs[1]), self.see(inputs[0])))
 
     def encode(self, pictures):

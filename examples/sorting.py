@@ -32,7 +32,7 @@ class Sorter(keras.Model):
         glimpse = kl.LuongAttention("concat")
         self.pointer = kl.PointerNetwork(kl.InputFeedingDecoderCell(units, glimpse))
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
         numbers, before = inputs
         memory, *state = self.encoder(numbers)
         return self.pointer(before, memory, initial_state=state)

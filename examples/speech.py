@@ -41,7 +41,7 @@ class Recognizer(keras.Model):
         self.decoder = kl.InputFeedingDecoder(self.cell)
         self.score = keras.layers.Dense(FIRST + PHONES)
 
-    def call(self, inputs):
+    def call(self, inputs, training=None):
         frames, phones = inputs
         memory, mask = self.hear(frames), keras.ops.any(frames != 0, axis=-1)
         return self.score(self.decoder(self.embed(phones), memory, memory_mask=mask))

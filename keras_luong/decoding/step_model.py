@@ -160,7 +160,7 @@ class StepModel(Protocol):
         """Reads the source.
 
         Args:
-            source: What the search was given: int32 [B, S] ids, right-padded with the
+            source: What the search was given: int32 [B, S] ids, padded with the
                 search's `pad_id`; or features [B, S, F], images [B, h, w, C] or other
                 tensors of any dtype, or a tuple or dict of them.
 

@@ -88,7 +88,7 @@ class PointerNetwork(BaseLayer):
         ...         cell = kl.InputFeedingDecoderCell(units, attention=None)
         ...         self.pointer = kl.PointerNetwork(cell)
         ...
-        ...     def call(self, inputs):
+        ...     def call(self, inputs, training=None):
         ...         memory, *state = self.encoder(inputs["source"])
         ...         targets = inputs["target"]
         ...         return self.pointer(targets, memory, initial_state=state)
