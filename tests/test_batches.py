@@ -1,7 +1,6 @@
 """Batches: every pair once, padded and weighted right, so many; and epochs of them."""
 
 import functools
-import itertools
 import math
 import random
 from collections import Counter
@@ -24,9 +23,9 @@ from keras_luong.text.batches import (
     bucket_lengths,
     epoch_shape,
     evaluation_batches,
-    training_batches,
 )
 from keras_luong.text.corpus import mix_pairs, sample_pairs
+from keras_luong.text.epoch_batches import training_batches
 from keras_luong.text.phrases import PhraseCorpus
 from keras_luong.text.token_store import PairCounts, count_pairs
 from keras_luong.training.optimizers import make_optimizer
@@ -165,22 +164,6 @@ def test_same_seed_same_epochs_and_every_epoch_differs():
     assert first == again and first[0] not in (other[0], first[1])
 
 
-@pytest.mark.slow
-def test_shuffling_holds_a_bounded_window_and_reads_no_further():
-    taken = []
-
-    def endless():
-        for index in itertools.count():
-            taken.append(index)
-            yield {"source": "w1 w2", "target": "w3"}
-
-    spec = dict.fromkeys(["source", "target"], tf.TensorSpec([], tf.string))
-    pairs = tf.data.Dataset.from_generator(endless, output_signature=spec)
-    batches = training_batches(pairs, TOKENIZERS, 400, shuffle_pairs=100)
-    assert len(list(batches.take(1))) == 1
-    assert len(taken) < 50_000
-
-
 @pytest.mark.parametrize("max_length", [1, 2, 3, 4, 50, 1000])
 def test_bucket_lengths_rise_to_the_longest_row(max_length):
     lengths = bucket_lengths(max_length)
@@ -190,33 +173,18 @@ def test_bucket_lengths_rise_to_the_longest_row(max_length):
     assert (steps <= np.maximum(2, 0.08 * np.array(lengths[:-1]))).all()
 
 
-@pytest.mark.parametrize("name", ["batch_tokens", "max_length", "shuffle_pairs"])
-def test_numbers_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: 0"):
-        training_batches(None, TOKENIZERS, **{name: 0})
+REFUSED = {
+    "batch_tokens": (0, "batch_tokens must be at least 1. Received: 0"),
+    "max_length": (0, "max_length must be at least 1. Received: 0"),
+    "subword_sampling": (0.1, "sentencepiece.*WordTokenizer"),
+}
 
 
-@pytest.mark.slow
-def test_words_are_split_in_other_ways_each_epoch():
-    rng = random.Random(1)
-    lines = [" ".join(rng.choices(["aba", "abab", "bab"], k=5)) for _ in range(20)]
-    tokenizer = kl.SentencePieceTokenizer.train(lines, vocab_size=10)
-    pairs = dataset([(line, line) for line in lines])
-
-    def epoch(seed):
-        options = {"seed": seed, "subword_sampling": 0.1}
-        batches = training_batches(pairs, kl.TokenizerPair(tokenizer), **options)
-        both = [ids for x, labels, _ in batches for ids in (x["source"], labels)]
-        said = [x.decode() for ids in both for x in tokenizer.decode(ids).numpy()]
-        rows = [tuple(row) for ids in both for row in ids.numpy()]
-        return {*zip(said, rows, strict=True)}
-
-    first, again, second = epoch(1), epoch(1), epoch(2)
-    assert first == again and len(first & second) < len(first) / 2
-    for rows in (first, second):
-        assert {text for text, _ in rows} == set(lines)  # and yet it is the same text
-    with pytest.raises(ValueError, match="sentencepiece.*WordTokenizer"):
-        training_batches(pairs, TOKENIZERS, subword_sampling=0.1)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    value, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        training_batches(None, TOKENIZERS, **{name: value})
 
 
 def shape_of(inputs, labels, _):
@@ -373,11 +341,6 @@ def numbers(dataset):
     return [int(x) for block in blocks for x in block]
 
 
-def part_of(dataset, shape, epoch):
-    # The epoch's number is a tensor where batches are made.
-    return numbers(shape.of_epoch(dataset, tf.constant(epoch, tf.int64)))
-
-
 @given(st.floats(0.01, 100_000), st.integers(1, 100_000))
 def test_an_epoch_is_about_as_long_as_it_should_be(a_pass, wanted):
     shape = epoch_shape(a_pass, wanted)  # of a pass in full batches
@@ -388,28 +351,6 @@ def test_an_epoch_is_about_as_long_as_it_should_be(a_pass, wanted):
 
 def test_a_pass_is_the_default():
     assert epoch_shape(7, None) == A_PASS == EpochShape(1, 1)
-    seven = tf.data.Dataset.range(7)
-    assert part_of(seven, A_PASS, 5) == [*range(7)]
-    assert part_of(seven, EpochShape(passes=2), 5) == [*range(7)] * 2
-
-
-def test_parts_are_a_pass_together():
-    seven = tf.data.Dataset.range(7)
-    parts = [part_of(seven, EpochShape(parts=3), epoch) for epoch in range(4)]
-    assert sorted(sum(parts[:3], [])) == list(range(7))
-    assert parts[0] == parts[3] and all(len(part) in (2, 3) for part in parts)
-
-
-@pytest.mark.parametrize("share, parts", [(0.5, 2), (0.25, 4)])
-def test_parts_have_their_share_of_mixed_text(share, parts):
-    """Which is spread as evenly as the parts are."""
-    old, new = tf.data.Dataset.range(1000, 1500), tf.data.Dataset.range(300)
-    pairs, seen = mix_pairs(new, old, share), []
-    for epoch in range(parts):
-        part = part_of(pairs, EpochShape(parts=parts), epoch)
-        assert abs(sum(x >= 1000 for x in part) / len(part) - share) < 0.1
-        seen += part
-    assert sorted(seen) == sorted(numbers(pairs))
 
 
 @pytest.mark.parametrize("share, others", [(0.5, 30), (0.25, 10), (0.75, 90), (0, 0)])
@@ -471,25 +412,16 @@ def test_epochs_of_any_length():
     assert seen == [2, 5, 6, 4, 6]  # the first epoch is gone on with
 
 
-def orders(seed, epochs, global_seed=0, started_at=(0, 0)):
-    keras.utils.set_random_seed(global_seed)
-    follow, result = FollowEpoch(started_at), []
-    numbers = tf.data.Dataset.range(30)
-    data = follow.batches(lambda seed: numbers.shuffle(30, seed=seed), seed)
+def test_the_data_follows_the_epoch():
+    follow, found = FollowEpoch((1, 2)), []
+    data = follow.batches(
+        lambda epoch: tf.data.Dataset.range(10 * epoch, 10 * epoch + 4)
+    )
     follow.set_model(small_model("adam"))
-    for epoch in epochs:
+    for epoch in (1, 2, 0):
         follow.on_epoch_begin(epoch)
-        result.append(list(data.as_numpy_iterator()))
-    return result
-
-
-def test_order_follows_the_epoch_alone():
-    first, second, again = orders(1, [0, 1, 0])
-    assert first == again != second
-    assert sorted(first) == sorted(second) == list(range(30))
-    assert orders(1, [1], global_seed=7) == [second]
-    assert orders(1, [0, 1], started_at=(0, 12)) == [first[12:], second]
-    assert orders(2, [0]) != [first]
+        found.append(list(data.as_numpy_iterator()))
+    assert found == [[12, 13], [20, 21, 22, 23], [0, 1, 2, 3]]
 
 
 FOUR = 4  # batches of a step

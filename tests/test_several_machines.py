@@ -24,8 +24,9 @@ from keras_luong.training.strategies import make_strategy
 PAGE = (ROOT / "docs" / "several_machines.md").read_text("utf-8")
 (LOOP,) = re.findall(r"```bash\n(until .*?)```", PAGE, re.S)
 TINY = (
-    "--units 8 --tokenizer word --optimizer adam --learning_rate 0.01 --dropout 0.3 "
-    "--batch_tokens 60 --epochs 2 --beam_width 2 --save_steps 5"
+    "--units 8 --tokenizer sentencepiece --vocab_size 30 --subword_sampling 0.2 "
+    "--optimizer adam --learning_rate 0.01 --dropout 0.3 --batch_tokens 60 --epochs 2 "
+    "--beam_width 2 --save_steps 5"
 )
 #: Writes the names of files that were read to their end, a line each.
 COUNTS_READINGS = """

@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 import keras_luong as kl
 from keras_luong.special_ids import BOS_ID, EOS_ID, PAD_ID
-from keras_luong.text.batches import BatchShape, EpochShape, training_batches
-from keras_luong.text.token_store import (
-    TokenStore,
-    count_pairs,
-    plan_epoch,
-    stored_batches,
-)
+from keras_luong.text import epoch_batches
+from keras_luong.text.batches import BatchShape, EpochShape
+from keras_luong.text.epoch_batches import epoch_order, plan_batches, stored_batches
+from keras_luong.text.token_store import TokenStore, count_pairs
 
 WORDS = [f"w{i}" for i in range(300)]
 TOKENIZERS = kl.TokenizerPair(kl.WordTokenizer(WORDS), kl.WordTokenizer(WORDS[:50]))
 MOST = 12
+ALPHA = 0.5
+SIZES = {"batch_tokens": 60, "max_length": MOST}
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +36,23 @@ def pairs():
 
 
 @pytest.fixture(scope="module")
-def store(pairs, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("store") / "tokens"
-    counts = count_pairs(pairs, TOKENIZERS, MOST, folder=folder)
-    assert counts == count_pairs(pairs, TOKENIZERS, MOST)  # written or not
-    made = TokenStore(folder, TOKENIZERS)
+def tokenizers(pairs):
+    """By whether pieces are drawn."""
+    return {None: TOKENIZERS, ALPHA: kl.TokenizerPair.train(pairs, vocab_size=400)}
+
+
+@pytest.fixture(scope="module", params=[None, ALPHA], ids=["stored", "drawn"])
+def store(request, pairs, tokenizers, tmp_path_factory):
+    """Of ids; or of texts, whose ids are drawn 150 pairs at a time."""
+    folder, alpha = tmp_path_factory.mktemp("store") / "tokens", request.param
+    counts = count_pairs(pairs, tokenizers[alpha], MOST, alpha, folder)
+    again = count_pairs(pairs, tokenizers[alpha], MOST, alpha)
+    assert counts == again  # written or not
+    made = TokenStore(folder, tokenizers[alpha], alpha)
     assert len(made) == sum(counts.lengths.values()) == 400 - counts.too_long - 1
-    return made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(epoch_batches, "DRAWN_AT_ONCE", 150)
+        yield made
 
 
 def rows_of(batches):
@@ -56,9 +65,27 @@ def rows_of(batches):
     return rows
 
 
-def test_batches_are_those_of_the_text(pairs, store):
-    stored = stored_batches(store, 3, batch_tokens=60, max_length=MOST)
-    assert rows_of(stored) == rows_of(training_batches(pairs, TOKENIZERS, 60, MOST))
+def texts_of(rows, tokenizers):
+    """How often each pair of texts is there."""
+    both = zip(*rows.elements(), strict=True)
+    texts = [
+        x.decode(tf.ragged.constant([*side])).numpy().tolist()
+        for x, side in zip((tokenizers.source, tokenizers.target), both, strict=True)
+    ]
+    return Counter(zip(*texts, strict=True))
+
+
+def test_batches_are_those_of_the_text(pairs, store, tokenizers):
+    """Each pair is there whose usual split is no longer than `MOST`."""
+    stored = stored_batches(store, 3, **SIZES)
+    pieces = tokenizers[store.subword_sampling]
+    block = next(pairs.batch(400).as_numpy_iterator())
+    usual = (getattr(pieces, x).encode(block[x]).to_list() for x in block)
+    fits = (x for x in zip(*usual, strict=True) if all(0 < len(y) <= MOST for y in x))
+    expected = Counter(tuple((*ids, EOS_ID) for ids in pair) for pair in fits)
+    found = rows_of(stored)
+    assert texts_of(found, pieces) == texts_of(expected, pieces)
+    assert (found == expected) is (store.subword_sampling is None)
     for inputs, labels, weights in stored.as_numpy_iterator():
         source, target = inputs["source"], inputs["target"]
         assert (target[:, 0] == BOS_ID).all() and EOS_ID not in target
@@ -85,7 +112,8 @@ def test_parts_of_a_pass_are_each_pair_once(lengths, parts, together, fixed):
         for epoch in range(first, first + parts):
             options = {"gradient_accumulation_steps": together, "shapes": shapes}
             shape = EpochShape(parts=parts)
-            plan = plan_epoch(lengths, epoch, 40, 12, shape, 5, **options)
+            order = epoch_order(len(lengths), epoch, shape, seed=5)
+            plan = plan_batches(lengths, order, [epoch], 12, 40, **options)
             assert len(plan.begins) == len(plan.labels)
             assert len(plan.ends) % together == 0
             batches = zip(plan.begins, plan.ends, plan.shapes, strict=True)
@@ -103,26 +131,32 @@ def test_parts_of_a_pass_are_each_pair_once(lengths, parts, together, fixed):
 
 
 def test_several_passes_are_batched_together():
-    lengths = np.full((3, 2), 4)
-    plan = plan_epoch(lengths, 0, 30, 12, EpochShape(passes=4))
+    lengths, shape = np.full((3, 2), 4), EpochShape(passes=4)
+    order, again = (epoch_order(3, epoch, shape, seed=0) for epoch in (0, 1))
+    plan = plan_batches(lengths, order, [0], 12, batch_tokens=30)
     assert Counter(plan.order.tolist()) == {0: 4, 1: 4, 2: 4}
     assert sorted(plan.ends - plan.begins) == [2, 5, 5]  # 30 tokens, six a row
-    again = plan_epoch(lengths, 1, 30, 12, EpochShape(passes=4))
-    assert again.order.tolist() != plan.order.tolist()
+    assert again.tolist() != order.tolist()
 
 
 def test_an_epoch_is_the_same_in_every_process(store):
-    plans = [plan_epoch(store.lengths, 2, 60, MOST, seed=x) for x in (1, 1, 2)]
-    same, other = (all(map(np.array_equal, plans[0], x)) for x in plans[1:])
-    assert same and not other
+    """Order and splits follow from the seed and the epoch."""
+    epochs = [(1, 2), (1, 2), (2, 2), (1, 3)]
+    made = [stored_batches(store, epoch, seed=x, **SIZES) for x, epoch in epochs]
+    first, again, *others = ([*x.as_numpy_iterator()] for x in made)
+    tf.nest.map_structure(np.testing.assert_array_equal, first, again)
+    assert all(str(first) != str(other) for other in others)
+    rows, *others = map(rows_of, made[1:])
+    for other in others:
+        same = (rows & other).total() / len(store)
+        assert same == 1 if store.subword_sampling is None else same < 0.5
 
 
 @pytest.mark.parametrize("together", (1, 3))
 @pytest.mark.parametrize("shapes", (None, [BatchShape(4, 6, 7), BatchShape(3, 13, 13)]))
 def test_parts_of_rows_are_the_whole(store, together, shapes):
     """Machines' gradients sum up to one machine's: weights are of the whole batch."""
-    options = {"batch_tokens": 60, "max_length": MOST, "shapes": shapes}
-    options |= {"gradient_accumulation_steps": together}
+    options = {**SIZES, "shapes": shapes, "gradient_accumulation_steps": together}
     whole = [*stored_batches(store, 1, **options).as_numpy_iterator()]
     every = [stored_batches(store, 1, part=(i, 3), **options) for i in range(3)]
     parts = [[*one.as_numpy_iterator()] for one in every]

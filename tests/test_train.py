@@ -184,8 +184,9 @@ def test_going_on_equals_never_stopping(data, tmp_path, monkeypatch, capsys):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+SAMPLED = {"tokenizer": "sentencepiece", "vocab_size": 30, "subword_sampling": 0.2}
 OPTIONS = {
-    **{"tokenizer": "sentencepiece", "vocab_size": 30, "subword_sampling": 0.2},
+    **SAMPLED,
     **{"batch_tokens": "auto", "gradient_accumulation_steps": 2, "ema_momentum": 0.9},
     **{"schedule": "plateau", "patience": 1, "monitor": "val_bleu"},
     **{"precision": "mixed_float16", "weight_decay": 0.01, "beta_2": 0.98},
@@ -482,7 +483,8 @@ def readings(monkeypatch):
 
 @pytest.mark.parametrize("held_out", [True, False])
 @pytest.mark.parametrize("really", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_text_is_read_three_times(held_out, really, readings, tmp_path):
+@pytest.mark.parametrize("changes", [{}, SAMPLED], ids=["words", "sampled"])
+def test_the_text_is_read_three_times(held_out, really, changes, readings, tmp_path):
     """To look at it, to learn the vocabulary, to tokenize it: no more, however long."""
     write_corpus(tmp_path, train=60, val=5)
     if held_out:
@@ -490,11 +492,11 @@ def test_the_text_is_read_three_times(held_out, really, readings, tmp_path):
             (tmp_path / f"val.{side}").unlink()
     run = tmp_path / "run"
     with contextlib.nullcontext() if really else not_training():
-        trained(tmp_path, run, epochs=2)
+        trained(tmp_path, run, epochs=2, **changes)
     assert readings.count("train.xx") == readings.count("train.yy") == 3
     readings.clear()
     # A training that goes on looks at the files' sizes and times alone.
-    with opened(tmp_path, run, epochs=2) as begun:
+    with opened(tmp_path, run, epochs=2, **changes) as begun:
         assert begun.resuming and begun.own.survey is None
         found = sentences(begun.corpus, "validation")
     assert readings.count("train.xx") == 0 and len(found[0]) == (10 if held_out else 5)

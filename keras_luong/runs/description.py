@@ -136,18 +136,17 @@ def on_gpu() -> bool:
 def store_tokens(run: Run, tokenizers: TokenizerPair) -> PairCounts:
     """Counts what is trained on, and writes its ids into the run directory.
 
-    Ids that are drawn anew in each epoch (`subword_sampling`) are only counted.
+    Or its text, if that is split anew in each epoch (`subword_sampling`).
 
     Args:
         run: The run.
         tokenizers: Its tokenizers.
     """
-    config = run.config
-    sampling = config.subword_sampling
-    folder = RunDirectory(run.path).tokens if sampling is None else None
+    config, folder = run.config, RunDirectory(run.path).tokens
     is_plain = not (config.tag or config.mix_old or config.limit_examples)
     pairs = read_blocks(run.corpus, "train") if is_plain else run.training_pairs
-    return count_pairs(pairs, tokenizers, config.max_length, sampling, folder)
+    most, alpha = config.max_length, config.subword_sampling
+    return count_pairs(pairs, tokenizers, most, alpha, folder)
 
 
 @telling("Tokenizing the corpus")
@@ -205,7 +204,7 @@ def count_texts(
         "in_splits": in_splits,
         "start_compared": compared,
         "unknown_tags": {tag: tags[tag] for tag in sorted(tags) if tag not in known},
-        "ids": crc32(tokens) if tokens.is_file() else None,
+        "ids": crc32(tokens),
         "splits": {name: x.fingerprint.pairs for name, x in seen.splits.items()},
         "mixed": mixed and mixed - run.texts["train"]["pairs"],
         **doubts_and_faults(run.own.corpus, seen),
@@ -246,9 +245,8 @@ def describe(
         "left out": f"none of {of_train:,} training pairs",
     }
     if left_out := train["empty"] + train["too_long"]:
-        about = "about " if config.subword_sampling else ""  # lengths are drawn
         said["left out"] = (
-            f"{about}{left_out:,} of {of_train:,} training pairs: "
+            f"{left_out:,} of {of_train:,} training pairs: "
             f"{train['empty']:,} with an empty side, {train['too_long']:,} of over "
             f"{config.max_length} tokens"
         )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from keras_luong.config.auto import Training
 from keras_luong.files import remove
@@ -38,13 +37,9 @@ from keras_luong.runs.opening import Run, get_tokenizers, open_run, own_director
 from keras_luong.runs.run import RunDirectory, read_history, write_record
 from keras_luong.runs.start import describe_start, inherit_weights, make_model
 from keras_luong.runs.validation import evaluate, final_search, validation_callback
-from keras_luong.text.batches import (
-    BatchShape,
-    EpochShape,
-    evaluation_batches,
-    training_batches,
-)
-from keras_luong.text.token_store import TokenStore, stored_batches
+from keras_luong.text.batches import BatchShape, EpochShape, evaluation_batches
+from keras_luong.text.epoch_batches import stored_batches
+from keras_luong.text.token_store import TokenStore
 from keras_luong.text.tokenizer_pair import TokenizerPair
 from keras_luong.training.batch_size import largest_batch_tokens
 from keras_luong.training.losses import SequenceCrossentropy
@@ -279,33 +274,24 @@ def epochs_of(
     fixed: list[BatchShape] | None,
     sizes: dict[str, int],
 ) -> Any:
-    """A dataset for `fit` whose every iteration is the rest of an epoch.
-
-    It is made of ids on disk; or of text, where words are split anew in each epoch.
-    """
-    config, shape = run.config, EpochShape(counted["passes"], counted["parts"])
-    together = {"gradient_accumulation_steps": config.gradient_accumulation_steps}
-    options: dict[str, Any] = {**sizes, **together, "shapes": fixed}
-    if config.subword_sampling is not None:
-
-        def of_text(epoch: tf.Tensor) -> tf.data.Dataset:
-            return training_batches(
-                shape.of_epoch(run.training_pairs, epoch),
-                tokenizers,
-                seed=epoch,
-                subword_sampling=config.subword_sampling,
-                **options,
-            )
-
-        return follow.batches(of_text, seed=config.seed)
+    """A dataset for `fit` whose every iteration is the rest of an epoch."""
+    config = run.config
     folder = machines.tokens(counted["ids"])
     if not folder.exists():  # on another disk, or of a run that had ended
         with telling("Tokenizing the corpus"):
             store_tokens(run, tokenizers)
-    store = TokenStore(folder, tokenizers)
-    options |= {"shape": shape, "seed": config.seed, "part": machines.part}
-    of_ids = functools.partial(stored_batches, store, **options)
-    return machines.distributed(follow.batches(of_ids, seed=config.seed))
+    store = TokenStore(folder, tokenizers, config.subword_sampling)
+    of_epoch = functools.partial(
+        stored_batches,
+        store,
+        **sizes,
+        shape=EpochShape(counted["passes"], counted["parts"]),
+        seed=config.seed,
+        part=machines.part,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        shapes=fixed,
+    )
+    return machines.distributed(follow.batches(of_epoch))
 
 
 def _tell_position(epoch: int, step: int) -> None:
