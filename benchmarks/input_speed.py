@@ -1,8 +1,8 @@
 """Target tokens a second that come out of the input pipeline alone, without a model.
 
-Text is read, tokenized, shuffled, and put into batches, as in `keras-luong train`: cut
-to their longest rows, as on a CPU, and of few shapes, as on a GPU. A training that is
-faster than that waits for its input. Prints one JSON line for each, with the tokens a
+Ids are shuffled, read and put into batches, as in `keras-luong train`: cut to their
+longest rows, as on a CPU, and of few shapes, as on a GPU. A training that is faster
+than that waits for its input. Prints one JSON line for each, with the tokens a
 second, and those a second of one core, which other work on the machine changes less.
 
     python benchmarks/input_speed.py m30k --source de --target en
@@ -32,18 +32,20 @@ def main() -> None:
     counts = count_pairs(pairs, tokenizers, max_length=50)
     words = sum(target * n for (_, target), n in counts.lengths.items())
     read = words + sum(source * n for (source, _), n in counts.lengths.items())
-    kinds = {"cut": None, "few": counts.batch_shapes(args.batch_tokens)}
+    few = counts.batch_shapes(args.batch_tokens)
+    kinds = {
+        name: training_batches(pairs, tokenizers, args.batch_tokens, shapes=fixed)
+        for name, fixed in (("cut", None), ("few", few))
+    }
     seconds: dict[str, list[float]] = {name: [] for name in kinds}
     of_cores: dict[str, list[float]] = {name: [] for name in kinds}
     positions, shapes = {}, {}
-    for epoch in range(args.rounds):
-        for name, fixed in kinds.items():  # in turns
+    for _ in range(args.rounds):
+        for name, batches in kinds.items():  # in turns
             start, start_of_cores = time.perf_counter(), time.process_time()
             sizes = [
                 (*inputs["source"].shape, labels.shape[1])
-                for inputs, labels, _ in training_batches(
-                    pairs, tokenizers, args.batch_tokens, seed=epoch, shapes=fixed
-                )
+                for inputs, labels, _ in batches
             ]
             seconds[name].append(time.perf_counter() - start)
             of_cores[name].append(time.process_time() - start_of_cores)
