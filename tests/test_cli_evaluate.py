@@ -405,11 +405,8 @@ def test_all_of_a_file_is_judged_unless_the_run_was_trained_on_it(
     path, said, tmp_path, capsys
 ):
     """A training would hold pairs out of it."""
-    rows = (
-        f"{x} {n}\t{y} {n}"
-        for n in range(9)
-        for x, y in zip(SOURCES, said, strict=True)
-    )
+    pairs = [*zip(SOURCES, said, strict=True)]
+    rows = (f"{x} {n}\t{y} {n}" for n in range(9) for x, y in pairs)
     table = written(tmp_path / "client.tsv", rows)
     words = ["--data", table, "--source", "en", "--target", "zh", "--worst", "0"]
     run("evaluate", path, *words)
@@ -421,5 +418,6 @@ def test_all_of_a_file_is_judged_unless_the_run_was_trained_on_it(
     later = changed(path, tmp_path / "later", init_from=str(tmp_path / "run"))
     for run_dir in (tmp_path / "run", later):
         run("evaluate", run_dir, *words)
-        out = capsys.readouterr().out
-        assert "validation: " in out and "client" not in out
+        assert (
+            "validation: " in (out := capsys.readouterr().out) and "client" not in out
+        )

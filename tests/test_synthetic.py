@@ -19,6 +19,7 @@ from keras_luong.config.training import TrainingConfig
 from keras_luong.files import read_lines, write_json, write_lines
 from keras_luong.runs import load_save, synthetic
 from keras_luong.runs.load_save import load_ensemble
+from keras_luong.runs.opening import COUNTED
 from keras_luong.runs.run import RunDirectory, read_record, write_record
 from keras_luong.text import WordTokenizer, load_corpus
 from keras_luong.text.survey import survey
@@ -169,6 +170,7 @@ def trained_teacher(run_dir, config):
     """A run as a finished training leaves it, with an untrained model."""
     corpus = load_corpus(config.data, config.source, config.target)
     texts = survey(corpus, config.limit_examples).texts
+    texts["train"] |= dict.fromkeys(COUNTED)
     model = kl.Seq2Seq(config.model_config(20, 20))
     search, settings = kl.BeamSearch(2), config.settings()
     write_record(run_dir, model, search, 50, settings, corpus=texts)
