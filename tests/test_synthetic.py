@@ -172,8 +172,7 @@ def trained_teacher(run_dir, config):
     texts = survey(corpus, config.limit_examples).texts
     texts["train"] |= dict.fromkeys(COUNTED)
     model = kl.Seq2Seq(config.model_config(20, 20))
-    search, settings = kl.BeamSearch(2), config.settings()
-    write_record(run_dir, model, search, 50, settings, corpus=texts)
+    write_record(run_dir, model, kl.BeamSearch(2), 50, config.settings(), corpus=texts)
     write_json(RunDirectory(run_dir).results, {})
 
 

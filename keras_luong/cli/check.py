@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from keras_luong.cli.options import NewPlace, Options
 from keras_luong.config.training import EMBEDDED
 from keras_luong.text.corpus_files import find_corpus_files, unit_of
-from keras_luong.text.misalignment import FEWEST_PAIRS, FEWEST_WORDS
 
 if TYPE_CHECKING:
     from keras_luong.text.corpus import Corpus
@@ -120,6 +119,7 @@ def report(corpus: Corpus, found: Survey) -> Iterator[str]:
     """
     from keras_luong.text.faults import fault_notes
     from keras_luong.text.language_guess import language_doubts
+    from keras_luong.text.misalignment import FEWEST_PAIRS, FEWEST_WORDS
     from keras_luong.text.tags import token
 
     languages = corpus.source_language, corpus.target_language
