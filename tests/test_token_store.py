@@ -46,9 +46,7 @@ def store(request, pairs, tokenizers, tmp_path_factory):
     """Of ids; or of texts, whose ids are drawn 150 pairs at a time."""
     folder, alpha = tmp_path_factory.mktemp("store") / "tokens", request.param
     counts = count_pairs(pairs, tokenizers[alpha], MOST, alpha, folder)
-    assert counts == count_pairs(
-        pairs, tokenizers[alpha], MOST, alpha
-    )  # written or not
+    assert counts == count_pairs(pairs, tokenizers[alpha], MOST, alpha)
     made = TokenStore(folder, tokenizers[alpha], alpha)
     assert len(made) == sum(counts.lengths.values()) == 400 - counts.too_long - 1
     with pytest.MonkeyPatch.context() as patch:
