@@ -190,9 +190,11 @@ def _count_pairs(pairs, tokenizers, max_length, alpha, folder=None):
         empty, longest = lengths.min(axis=1) == 0, lengths.max(axis=1)
         too_long = ~empty & (longest > max_length)
         kept = ~empty & ~too_long
-        unknown = [np.count_nonzero(x.flat_values == UNK_ID) for x in ids]
+        unknown = [np.count_nonzero(x.flat_values.numpy() == UNK_ID) for x in ids]
         counts = [empty.sum(), too_long.sum(), *unknown, *lengths.sum(axis=0)]
-        stored = ids = [tf.ragged.boolean_mask(x, kept) for x in ids]
+        if not kept.all():
+            ids = [tf.ragged.boolean_mask(x, kept) for x in ids]
+        stored = ids
         if alpha is not None:
             texts = [tf.boolean_mask(side, kept) for side in texts]
             stored = [_bytes_of(side) for side in texts]
