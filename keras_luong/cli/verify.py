@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from keras_luong.cli.options import AnyFile, OldFolder, SearchOptions, TextOrPipe
 from keras_luong.config.fields import Count
-from keras_luong.files import check_as_many_lines, read_lines
+from keras_luong.files import read_lines, read_pairs
 from keras_luong.progress import Progress
 
 TOLERANCE = 0.3  # BLEU that quantization may cost
@@ -76,12 +76,10 @@ def run(options: VerifyOptions, more: Mapping[str, Runtime] | None = None) -> No
     if not (options.saved_model or options.tflite or more):
         raise ValueError("Nothing to compare: give --saved_model, --tflite, or both")
     tf.config.set_visible_devices([], "GPU")  # exports are for CPUs
-    texts, references = list(read_lines(options.source)), None
     if options.reference:
-        references = list(read_lines(options.reference))
-        check_as_many_lines(
-            options.source, len(texts), options.reference, len(references)
-        )
+        texts, references = read_pairs(options.source, options.reference)
+    else:
+        texts, references = list(read_lines(options.source)), None
     if not texts:
         raise ValueError(f"{options.source} is empty: there is nothing to compare.")
     tokenize = translators.bleu_tokenization(options.bleu_tokenize, options.run_dir)
