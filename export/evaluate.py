@@ -3,7 +3,7 @@
 Needs TensorFlow, tensorflow-text and sacrebleu, and none of this library's code: what
 it prints is what a server of the SavedModel would say.
 
-    python export/evaluate.py models/m30k/1 test.en test.de --tokenize none
+    python export/evaluate.py models/mine/1 test.en test.de --tokenize none
 """
 
 from __future__ import annotations

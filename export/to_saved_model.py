@@ -2,7 +2,7 @@
 
 The same as `keras-luong export`, see its `--help`.
 
-    python export/to_saved_model.py runs/m30k models/m30k --version 1 --beam_width 5
+    python export/to_saved_model.py runs/mine models/mine --version 1 --beam_width 5
     python export/to_saved_model.py runs/a models/ab --ensemble runs/b
 """
 

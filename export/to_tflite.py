@@ -2,8 +2,8 @@
 
 The same as `keras-luong export` with a file's name, see its `--help`.
 
-    python export/to_tflite.py runs/m30k m30k.tflite --quantize int8
-    keras-luong-edge m30k.tflite < in.txt > out.txt
+    python export/to_tflite.py runs/mine mine.tflite --quantize int8
+    keras-luong-edge mine.tflite < in.txt > out.txt
 """
 
 import sys

@@ -4,8 +4,8 @@ The same as `keras-luong verify`, see its `--help`; and where there is a C compi
 SavedModel also runs in a C program on TensorFlow's C API, which loads it as TensorFlow
 Serving does.
 
-    python export/verify.py runs/m30k test.en --reference test.de --bleu_tokenize none \
-        --saved_model models/m30k/1 --tflite m30k.tflite m30k.int8.tflite
+    python export/verify.py runs/mine test.en --reference test.de --bleu_tokenize none \
+        --saved_model models/mine/1 --tflite mine.tflite mine.int8.tflite
 """
 
 import functools

@@ -89,7 +89,7 @@ def test_the_models_configuration_is_one_that_serving_reads():
     text = settings("models.config")
     config = text_format.Parse(text, ModelServerConfig())
     (model,) = config.model_config_list.config
-    assert (model.name, model.base_path) == ("m30k", "/models/m30k")
+    assert (model.name, model.base_path) == ("mine", "/models/mine")
     assert model.model_platform == "tensorflow"
 
 
@@ -206,9 +206,9 @@ def test_load_counts_what_fails_and_what_changes():
 def test_a_single_string_is_refused():
     rest_client = export_script("rest_client")
     with pytest.raises(TypeError, match="must be lists. Received: 'abc'"):
-        rest_client.predict("http://localhost:9", "m30k", {"text": "abc"})
+        rest_client.predict("http://localhost:9", "mine", {"text": "abc"})
     with pytest.raises(OSError):
-        rest_client.predict("http://localhost:9", "m30k", {"text": ["a"]})
+        rest_client.predict("http://localhost:9", "mine", {"text": ["a"]})
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Builds translate.c against the installed TensorFlow, and asks it for translations.
 
-python export/serving/c_client.py models/m30k/1 < in.txt > out.txt
+python export/serving/c_client.py models/mine/1 < in.txt > out.txt
 """
 
 from __future__ import annotations

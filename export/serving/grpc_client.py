@@ -1,6 +1,6 @@
 """Asks TensorFlow Serving by gRPC; needs tensorflow-serving-api.
 
-python export/serving/grpc_client.py localhost:8500 m30k < in.txt > out.txt
+python export/serving/grpc_client.py localhost:8500 mine < in.txt > out.txt
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Client:
         model: its name there.
 
     Example:
-        >>> Client("localhost:8500", "m30k").predict({"text": ["A dog runs."]})
+        >>> Client("localhost:8500", "mine").predict({"text": ["A dog runs."]})
         {'translation': array([b'Ein Hund rennt.'], dtype=object), ...}
     """
 

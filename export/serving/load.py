@@ -1,11 +1,11 @@
 r"""Sends many requests, and says how long they took and whether answers stay the same.
 
 Example:
-    python export/serving/load.py in.txt --grpc localhost:8500 --model m30k \
+    python export/serving/load.py in.txt --grpc localhost:8500 --model mine \
         --threads 1 16 --batch_size 1 32
-    python export/serving/load.py in.txt --saved_model models/m30k/1 --requests 20000
-    python export/serving/load.py in.txt --tflite m30k.tflite
-    python export/serving/load.py in.txt --rest http://localhost:8501 --model m30k \
+    python export/serving/load.py in.txt --saved_model models/mine/1 --requests 20000
+    python export/serving/load.py in.txt --tflite mine.tflite
+    python export/serving/load.py in.txt --rest http://localhost:8501 --model mine \
         --threads 2 --beside 2  # while two others send 256 sentences each
 """
 
@@ -189,7 +189,7 @@ def parse_args(args: list[str] | None = None) -> argparse.Namespace:
     which.add_argument("--grpc", metavar="SERVER", help="such as localhost:8500")
     which.add_argument("--saved_model", type=Path, help="a version, in this process")
     which.add_argument("--tflite", type=Path, help="a file, in this process")
-    parser.add_argument("--model", default="m30k", help="its name at the server")
+    parser.add_argument("--model", default="mine", help="its name at the server")
     parser.add_argument("--requests", type=int, default=1000, help="of each row")
     parser.add_argument("--batch_size", type=int, nargs="+", default=[1])
     parser.add_argument("--threads", type=int, nargs="+", default=[1])

@@ -1,6 +1,6 @@
 """Asks TensorFlow Serving by REST; needs Python alone.
 
-python export/serving/rest_client.py http://localhost:8501 m30k < in.txt > out.txt
+python export/serving/rest_client.py http://localhost:8501 mine < in.txt > out.txt
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def predict(
         OSError: if there is no such server.
 
     Example:
-        >>> predict("http://localhost:8501", "m30k", {"text": ["A dog runs."]})
+        >>> predict("http://localhost:8501", "mine", {"text": ["A dog runs."]})
         {'translation': ['Ein Hund rennt.'], 'score': [-0.9], 'truncated': [False]}
     """
     if strings := [x for x in inputs.values() if isinstance(x, (str, bytes))]:

@@ -2,7 +2,7 @@ r"""Serves a SavedModel on Ray Serve, as TensorFlow Serving does: REST and gRPC.
 
 Needs tensorflow, tensorflow-text, tensorflow-serving-api and ray[serve].
 
-python export/serving/server.py models/m30k/1 --rest 8501 --grpc 8500 --metrics 8502
+python export/serving/server.py models/mine/1 --rest 8501 --grpc 8500 --metrics 8502
 
 A client is answered by this chain:
 
@@ -524,7 +524,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     option = parser.add_argument
-    option("path", type=Path, help="models/m30k/1, or models/m30k")
+    option("path", type=Path, help="models/mine/1, or models/mine")
     option("--model", help="its name; by default the directory's")
     option("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
     option("--rest", type=int, default=8501, metavar="PORT")

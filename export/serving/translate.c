@@ -6,7 +6,7 @@
  *   TF=$(python -c "import tensorflow as tf; print(tf.sysconfig.get_lib())")
  *   gcc -O2 -pthread translate.c -I$TF/include -L$TF -l:libtensorflow_cc.so.2 \
  *       -l:libtensorflow_framework.so.2 -Wl,-rpath,$TF -o translate
- *   ./translate models/m30k/1 TEXT_OPS INPUT OUTPUT [--truncated TENSOR] [--threads N]
+ *   ./translate models/mine/1 TEXT_OPS INPUT OUTPUT [--truncated TENSOR] [--threads N]
  *       [--framed] < in > out
  *
  * TEXT_OPS is tensorflow_text's _sentencepiece_tokenizer.so, or - if the tokenizers are

@@ -2,7 +2,7 @@
 
 Makes an environment for each version, which takes minutes and 2 GB for one at a time.
 
-python export/serving/versions.py models/m30k/1 in.txt --versions 2.17 2.18 2.19
+python export/serving/versions.py models/mine/1 in.txt --versions 2.17 2.18 2.19
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("version_dir", type=Path, help="such as models/m30k/1")
+    parser.add_argument("version_dir", type=Path, help="such as models/mine/1")
     parser.add_argument("lines", type=Path, help="sentences, one a line")
     parser.add_argument("--versions", nargs="+", default=VERSIONS)
     parser.add_argument("--work", type=Path, help="where environments are made")
