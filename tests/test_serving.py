@@ -86,8 +86,7 @@ def test_the_models_configuration_is_one_that_serving_reads():
     from google.protobuf import text_format
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-    text = settings("models.config")
-    config = text_format.Parse(text, ModelServerConfig())
+    config = text_format.Parse(settings("models.config"), ModelServerConfig())
     (model,) = config.model_config_list.config
     assert (model.name, model.base_path) == ("mine", "/models/mine")
     assert model.model_platform == "tensorflow"
@@ -199,16 +198,17 @@ def test_load_counts_what_fails_and_what_changes():
         return [b"other" if number == 35 else texts[0]]
 
     found = load_script.send(unreliable, [b"a", b"b"], requests=80)
-    assert found.failed == 8 and found.changed == 1
-    assert len(found.milliseconds) == 72
+    assert (found.failed, found.changed, len(found.milliseconds)) == (8, 1, 72)
 
 
-def test_a_single_string_is_refused():
+def test_a_single_string_and_no_server_are_refused(monkeypatch):
     rest_client = export_script("rest_client")
     with pytest.raises(TypeError, match="must be lists. Received: 'abc'"):
         rest_client.predict("http://localhost:9", "mine", {"text": "abc"})
-    with pytest.raises(OSError):
-        rest_client.predict("http://localhost:9", "mine", {"text": ["a"]})
+    monkeypatch.setattr("sys.argv", ["rest_client.py", "http://localhost:9", "mine"])
+    monkeypatch.setattr(rest_client, "read_input", lambda: iter([b"a"]))
+    with pytest.raises(SystemExit, match="localhost:9: .*Connection refused"):
+        rest_client.main()
 
 
 @pytest.fixture(scope="module")

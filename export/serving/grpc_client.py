@@ -71,7 +71,10 @@ def main() -> None:
     client = Client(*sys.argv[1:])
     lines, count, truncated = read_input(), 0, 0
     while some := [*islice(lines, BATCH)]:
-        said = client.predict({"text": some})
+        try:
+            said = client.predict({"text": some})
+        except grpc.RpcError as error:
+            sys.exit(f"{sys.argv[1]}: {error.code().name}: {error.details()}")
         for translation in said["translation"]:
             sys.stdout.buffer.write(one_line(translation.decode()))
         sys.stdout.buffer.flush()

@@ -75,7 +75,10 @@ def main() -> None:
         sys.exit(__doc__)
     lines, count, truncated = read_input(), 0, 0
     while some := [*islice(lines, BATCH)]:
-        said = predict(*sys.argv[1:], {"text": some})
+        try:
+            said = predict(*sys.argv[1:], {"text": some})
+        except (RuntimeError, urllib.error.URLError) as error:  # refused; no server
+            sys.exit(f"{sys.argv[1]}: {error}")
         for translation in said["translation"]:
             sys.stdout.buffer.write(one_line(translation))
         sys.stdout.buffer.flush()
