@@ -334,7 +334,7 @@ def test_a_wrong_number_of_states_is_named():
     wrapper = kl.AttentionWrapper(CELLS["stack"](), kl.LuongAttention())
     wrapper.build((None, WIDTH), (None, None, 2))
     assert wrapper.state_sizes == [5, 5, 6, UNITS, UNITS]
-    with pytest.raises(ValueError, match="Expected 5 initial states.*all 7.*: 2"):
+    with pytest.raises(ValueError, match="Expected 5 initial .*all 7.*: 2.*Bridge"):
         wrapper.initial_states((2,), [np.zeros((2, 5))] * 2)
     ours = kl.InputFeedingDecoderCell(3, kl.LuongAttention(), num_layers=2)
     with pytest.raises(ValueError, match='4 .*2 layers of "lstm".*all 6.*Received: 3'):

@@ -244,10 +244,11 @@ def test_the_first_states_are_zeros_and_a_cell_is_built_by_its_first_call():
     assert cell.compute_output_shape((2, 1, WIDTH), None, shapes)[2][2] == POSITIONS
     for state, shape in zip(states, [(2, 1, UNITS)] * 3 + [(2, 1, 1)], strict=True):
         np.testing.assert_array_equal(state, np.zeros(shape))
-    output, (_, h, *_), weights = cell(INPUTS[:, :1], states, memory)
+    words = keras.layers.Embedding(9, WIDTH, mask_zero=True)(ops.array([[4], [5]]))
+    output, (_, h, *_), weights = cell(words, states, memory)
     np.testing.assert_array_equal(output, h)
     np.testing.assert_array_equal(weights, np.zeros((2, 1, POSITIONS)))
-    found = kl.InputFeedingDecoder(cell)(INPUTS[:, :1], MEMORY)
+    found = kl.InputFeedingDecoder(cell)(words, MEMORY)
     np.testing.assert_allclose(found, output, atol=1e-6)
 
 

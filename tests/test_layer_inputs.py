@@ -178,7 +178,7 @@ NOT_FITTING = {
         r"Axis 2 of memory must be 6.*\(2, 5, 9\)": {"memory": (2, 5, 9)},
         "Source length.*memory: 5, memory_mask: 4": {"memory_mask": (2, 4)},
         "Target length.*inputs: 4, mask: 5": {"mask": (2, 5)},
-        r"Axis 1 of initial_state\[0\] must be 4": {"initial_state": [(2, 9)] * 2},
+        "Axis 1 of initial_state.0. must be 4.*Bridge": {"initial_state": [(2, 9)] * 2},
         "Expected 2 initial states.*Received: 1": {"initial_state": [(2, 4)]},
         "memory must be one tensor.*a list of 2 .pass": {"memory": [(2, 5, 6)] * 2},
     },

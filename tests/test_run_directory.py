@@ -189,7 +189,7 @@ PARTS = [
     (["record"], "is no run directory, as it has no run.json"),
     (["tokenizer"], "no directory of tokenizers"),
     (["tokenizer/target.txt"], "target.txt"),
-    (["best_weights"], "best weights at .*model.weights.h5; put it back; .*last"),
+    (["best_weights"], "best weights at .*model.weights.h5; it was removed, or .*last"),
     (["best_weights", "last_weights"], "best weights.*no epoch"),
 ]
 

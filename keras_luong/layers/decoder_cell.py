@@ -204,6 +204,8 @@ class RecurrentStack(RecurrentLayers):
         return f'{self.num_layers} layers of "{self.cell_type}"'
 
 
+BRIDGE = "StateBridge(cell)(states) makes a decoder's states of others."
+
 #: What `RecurrentStack` takes that a cell has among its keyword arguments.
 STACK_OPTIONS = ("recurrent_dropout", "residual", *INITIALIZERS)
 
@@ -278,6 +280,7 @@ class DecoderCell(BaseLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.supports_masking = True  # the decoder masks; a search's tokens are words
         none_is_fine = attention is None and not self.needs_attention
         if not none_is_fine and not hasattr(attention, "attend"):
             raise TypeError(
@@ -556,15 +559,18 @@ class DecoderCell(BaseLayer):
             raise ValueError(
                 f"Expected {len(recurrent)} initial states ({what}), or all "
                 f"{len(complete)} that return_state gives. Received: {len(states)}"
-                f"{unpacking_hint(states)}"
+                f"{unpacking_hint(states)}. {BRIDGE}"
             )
         axes = [size if isinstance(size, int) else None for size in shape]
-        check_axes(
-            **{
-                f"initial_state[{i}]": (x, *axes, *like.shape[1:])
-                for i, (x, like) in enumerate(zip(states, complete, strict=False))
-            }
-        )
+        try:
+            check_axes(
+                **{
+                    f"initial_state[{i}]": (x, *axes, *like.shape[1:])
+                    for i, (x, like) in enumerate(zip(states, complete, strict=False))
+                }
+            )
+        except ValueError as error:
+            raise ValueError(f"{error}. {BRIDGE}") from None
         return states
 
     def initial_states(

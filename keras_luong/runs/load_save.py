@@ -73,7 +73,7 @@ def load(
         weights_path = paths[check_choice("weights", weights, paths)]
         others = [path for path in paths.values() if path.exists()]
         hint = (
-            f"put it back; there is {others[0]}"
+            f"it was removed, or no epoch's loss was finite; there is {others[0]}"
             if others
             else "no epoch was finished yet"
         )
