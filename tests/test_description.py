@@ -197,11 +197,10 @@ FINE = {
     "target_tokens": 500_000,
     "passes": 1,
     "parts": 1,
-    "in_splits": {},
+    "splits": {"validation": 100},
     "start_compared": True,
-    "unknown_tags": {},
     "doubts": [],
-    "faults": {},
+    **dict.fromkeys(["in_splits", "unknown_tags", "faults"], {}),
 }
 UNITS = {"train": "line", "validation": "pair"}
 
@@ -257,6 +256,7 @@ COUNTED = [
     ({"steps": 29}, LONG | {"constant_epochs": 50}, ""),
     ({"steps": 100}, PLATEAU, ""),
     ({"steps": 99}, PLATEAU, ".*this is 990. More epochs make"),
+    ({"splits": {"validation": 99}}, AUTO, "the best .* BLEU of 99 validation pairs"),
     # A vocabulary that the text does not support.
     (tokens(9000, 11_000), {}, ".*20,000 tokens for a .* 4,000: 5.0.*it is 4,000"),
     (tokens(20_000, 20_000), {}, ""),

@@ -224,7 +224,8 @@ def _test_sets(options: EvaluateOptions) -> Iterator[TestSet]:
         known = [record.get("train", {}) for record in records]
         learned = [x.get("digest") for y in known for x in (y, y.get("whole", {}))]
         if fingerprint(corpus.whole, "train").digest not in learned:
-            corpus, splits = corpus.whole, [*corpus.whole.splits]
+            corpus = corpus.whole
+            splits = [split for split in corpus.splits if split != "train"] or ["train"]
     for split in splits:
         name = corpus.name if split == "train" else split
         yield TestSet(name, *sentences(corpus, split))

@@ -54,6 +54,8 @@ USUAL_EPOCHS = 15, 40
 FEWEST_STEPS = 1000
 #: A piece that is seen less often than this, on average, is hardly learnt.
 FEWEST_TOKENS_A_PIECE = 10
+#: BLEU of fewer validation pairs than this chooses weights by chance.
+FEWEST_FOR_BLEU = 100
 #: More notes than these nobody reads; `keras-luong check` has all that is wrong.
 MOST_NOTES = 10
 #: Whoever waits longer than this for a training should know it early.
@@ -455,6 +457,12 @@ def find_problems(
     # 1. Text that teaches something else, or results that say nothing.
     problems: list[str] = [*train["doubts"]]
     problems += _known_pairs(config.init_from, train)
+    judged = train["splits"].get("validation", 0)
+    if config.monitor == "val_bleu" and judged < FEWEST_FOR_BLEU:
+        problems.append(
+            f"the best weights are chosen by BLEU of {judged} validation pairs, which "
+            "is mostly chance: more pairs help, or val_perplexity as monitor"
+        )
     # 2. A training that gets nowhere.
     if config.init_from is None:  # another run has learned, and has its vocabulary
         problems += _few_steps(config, train)
