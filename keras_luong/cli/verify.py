@@ -173,7 +173,7 @@ def compare(
     from keras_luong.evaluation.scores import bleu, chrf
 
     expected = answers[0].translations
-    agree, lost, lowest = True, False, 0.0
+    agree, lost, lowest = True, list[str](), 0.0
     scores: tuple[Any, ...] = ()
     if references:
         lowest = bleu(expected, references, tokenize).score - TOLERANCE
@@ -188,7 +188,7 @@ def compare(
                 chrf(translations, references),
             )
             columns = " ".join(f"{score.score:7.2f}" for score in scores)
-            lost |= not exact and scores[0].score < lowest
+            lost += [runtime] * (not exact and scores[0].score < lowest)
         agree &= differ == 0 or not exact
         print(f"{runtime:40} {differ:7} {columns} {seconds:8.1f}")
     for score in scores:
@@ -198,12 +198,14 @@ def compare(
         differing = [(i, a, b) for i, (a, b) in rows if a != b]
         for i, a, b in differing[:show]:
             print(f"\nline {i}\n  Keras: {visible(a)}\n  {runtime}: {visible(b)}")
+    given = "An export's own search options must be given here."
     if not agree:
-        print("THEY DO NOT AGREE. (An export's own search options must be given here.)")
+        print(f"THEY DO NOT AGREE. ({given})")
     elif lost:
         print(
-            f"THEY DO NOT AGREE: a quantized file lost more than {TOLERANCE} BLEU. (Of "
-            "less than 1,000 sentences it may be by chance.)"
+            f"THEY DO NOT AGREE: more than {TOLERANCE} BLEU are lost by "
+            f"{', '.join(lost)}. (Of less than 1,000 sentences that may be chance. "
+            f"{given})"
         )
     elif any(answer.translations != expected for answer in answers):
         print("All agree, but for what quantization may change.")

@@ -62,7 +62,7 @@ _LUONG = {
 }
 
 #: For a small corpus of short sentences: 29,000 captions (Elliott et al. 2016). Found
-#: on the validation data of Multi30k, English to German: `docs/multi30k_search.md`.
+#: on the validation data of Multi30k, English to German: `docs/multi30k.md`.
 _MULTI30K = {
     "vocab_size": 4000,
     "shared": True,
