@@ -144,15 +144,15 @@ OF_RUNS = {"max_length": None, "length_penalty": 1.2, "early_stopping": "first"}
 BEAM = kl.BeamSearch(5, **OF_RUNS)
 UNCOMPACT = dataclasses.replace(BEAM, compact=False)
 SIZES = {
-    "beam": (kl.BeamSearch(), [IDS], {}, 121, 466),
+    "beam": (kl.BeamSearch(), [IDS], {}, 121, 465),
     # A tied output layer adds one transpose.
-    "tied": (kl.BeamSearch(), [IDS], {"tie_embeddings": "target"}, 121, 467),
-    "one sentence": (kl.BeamSearch(), [ONE], {}, 110, 397),
-    "greedy": (kl.GreedySearch(), [IDS], {}, 121, 460),
-    "of runs": (BEAM, [IDS], {}, 137, 490),
-    "of runs, one sentence": (BEAM, [ONE], {}, 122, 421),
-    "of runs, greedy": (kl.BeamSearch(1, **OF_RUNS), [IDS], {}, 135, 482),
-    "given targets": (force, [IDS, IDS], {}, 70, 323),
+    "tied": (kl.BeamSearch(), [IDS], {"tie_embeddings": "target"}, 121, 466),
+    "one sentence": (kl.BeamSearch(), [ONE], {}, 110, 396),
+    "greedy": (kl.GreedySearch(), [IDS], {}, 121, 459),
+    "of runs": (BEAM, [IDS], {}, 137, 489),
+    "of runs, one sentence": (BEAM, [ONE], {}, 122, 420),
+    "of runs, greedy": (kl.BeamSearch(1, **OF_RUNS), [IDS], {}, 135, 481),
+    "given targets": (force, [IDS, IDS], {}, 70, 322),
 }
 
 

@@ -217,7 +217,7 @@ def _masked(step, nest):
         )
         outputs, new_states = step(x, states, constants, project)
         for keep in mask:  # [B, 1]
-            outputs = [tf.where(keep, y, tf.zeros_like(y)) for y in outputs]
+            outputs = [tf.where(keep, y, tf.zeros((), y.dtype)) for y in outputs]
             pairs = zip(new_states, states, strict=True)
             new_states = [tf.where(keep, new, old) for new, old in pairs]
         return list(outputs), new_states

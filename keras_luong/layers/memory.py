@@ -82,7 +82,7 @@ def blanked(x: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return x
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)
-    return ops.where(mask, x, ops.zeros_like(x))
+    return ops.where(mask, x, ops.zeros((), x.dtype))
 
 
 def weights_dtype(dtype: Any) -> str:

@@ -95,7 +95,7 @@ def _through_keras(layer, x, states, mask, backwards):
     _, outputs, states = layer.inner_loop(turned(x), list(states), mask, training=True)
     outputs = turned(outputs)
     if mask is not None:
-        outputs = ops.where(mask[..., None], outputs, ops.zeros_like(outputs))
+        outputs = ops.where(mask[..., None], outputs, ops.zeros((), outputs.dtype))
     return ops.swapaxes(outputs, 0, 1), list(states)
 
 
