@@ -8,7 +8,6 @@ from functools import partial
 
 from keras_luong.cli.options import CorpusOptions, EngineOptions, NewPlace, RunDir
 from keras_luong.config.training import Precision
-from keras_luong.runs.run import read_record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +29,14 @@ class DistillOptions(EngineOptions, CorpusOptions):
 
 def run(options: DistillOptions) -> None:
     """Translates, and writes the directory of the corpus."""
-    from keras_luong.cli.translators import corpus_of, engine, of_workers
+    from keras_luong.cli.translators import corpus_of, engine, of_workers, tell_unmixed
     from keras_luong.runs.load_save import load_ensemble
     from keras_luong.runs.synthetic import write_distilled
 
     corpus = corpus_of(options, options.run_dirs[0])
     load = partial(load_ensemble, of_workers(options).run_dirs, options.precision)
     print(f"{len(options.run_dirs)} model(s) translate {corpus.name}", flush=True)
-    if options.data is None and read_record(options.run_dirs[0])["settings"].get(
-        "mix_old"
-    ):
-        print("note: without what --mix_old added; give a corpus of both by --data")
+    tell_unmixed(options, options.run_dirs[0])
     runs, out = options.run_dirs, options.out
     with engine(options, load(), load, runs, out) as teacher:
         write_distilled(corpus, teacher, out, progress=True)

@@ -36,11 +36,12 @@ class ShortlistOptions(CorpusOptions):
 
 def run(options: ShortlistOptions) -> None:
     """Learns, and writes the file."""
-    from keras_luong.cli.translators import corpus_of
+    from keras_luong.cli.translators import corpus_of, tell_unmixed
     from keras_luong.decoding.shortlist import Shortlist
     from keras_luong.runs.load_save import load
     from keras_luong.text.batches import evaluation_batches
 
+    tell_unmixed(options, options.run_dir)
     pairs = corpus_of(options, options.run_dir).pairs("train")
     translator = load(options.run_dir)
     batches = evaluation_batches(

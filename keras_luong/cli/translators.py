@@ -195,6 +195,15 @@ def tell_languages(run_dir: Any, **sides: Iterable[str | bytes]) -> None:
         print(f"note: {doubt}.", file=sys.stderr)
 
 
+def tell_unmixed(options: CorpusOptions, run_dir: Any) -> None:
+    """Says, to people, that a run's own corpus is without what it was mixed with."""
+    if options.data is None and read_record(run_dir)["settings"].get("mix_old"):
+        print(
+            "note: without what --mix_old added; give a corpus of both by --data",
+            file=sys.stderr,
+        )
+
+
 def telling_language(run_dir: Any, lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yields lines to translate; says of the first ones what `tell_languages` does."""
     lines, seen = iter(lines), list[bytes]()

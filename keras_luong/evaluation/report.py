@@ -220,6 +220,12 @@ def _sentence(judged: Judgement, row: int) -> str:
     return "\n".join(lines)
 
 
+#: What a page says first, to those who don't know the scores.
+SCORES_SAID = (
+    "BLEU counts groups of words that a translation has in common with the reference, "
+    "chrF groups of characters: 100 is the reference itself. Of short sentences chrF "
+    "says more. TER is how many of 100 words one would have to change: less is better."
+)
 #: PNG files of sentences' attention, by row.
 Pictures: TypeAlias = Mapping[int, bytes]
 
@@ -274,6 +280,7 @@ def html_report(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{title}<style>{STYLE}</style></head><body>",
         title.replace("title>", "h1>"),
+        _element("p", SCORES_SAID),
     ]
     drawn = pictures or [{}] * len(judgements)
     for judged, of_rows in zip(judgements, drawn, strict=True):
