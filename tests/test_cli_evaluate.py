@@ -402,8 +402,8 @@ def test_pairs_that_were_learned_or_are_left_out_are_told(path, said, tmp_path, 
 @pytest.mark.usefixtures("traced")
 def test_all_of_a_file_is_judged_unless_it_was_learned(path, said, tmp_path, capsys):
     """A training would hold pairs out of it."""
-    pairs = [*zip(SOURCES, said, strict=True)]
-    rows = [f"{x} {n}\t{y} {n}" for n in range(9) for x, y in pairs]
+    pairs = zip(9 * SOURCES, 9 * [*said], strict=True)
+    rows = [f"{x} {n}\t{y} {n}" for n, (x, y) in enumerate(pairs)]
     table, *_ = [written(tmp_path / f"{x}.tsv", rows) for x in ("client", "train")]
     words = ["--data", table, "--source", "en", "--target", "zh", "--worst", "0"]
     run("evaluate", path, *words)

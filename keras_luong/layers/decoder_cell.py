@@ -401,7 +401,7 @@ class DecoderCell(BaseLayer):
 
         Args:
             memory: The source [B, S, Hv].
-            mask: bool [B, S], True at words.
+            mask: bool [B, S], True at words; the memory's own Keras mask by default.
             initial_state: List of the recurrent states [B, H]; zeros by default.
 
         Returns:

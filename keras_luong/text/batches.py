@@ -163,13 +163,14 @@ def with_targets(source: tf.Tensor, labels: tf.Tensor, count: tf.Tensor) -> Batc
 
     Args:
         source: int32 [B, S].
-        labels: int32 [B, T], each ended by EOS and padded.
+        labels: int32 [B, T], each ended by EOS and padded; of a row that only fills a
+            batch up, padding alone, as its target is then.
         count: float32 [], by how many labels its loss is divided.
 
     Returns:
         An element of the datasets of `training_batches`.
     """
-    begins_with = tf.fill([tf.shape(labels)[0], 1], BOS_ID)
+    begins_with = tf.where(labels[:, :1] == PAD_ID, PAD_ID, BOS_ID)
     target = tf.concat([begins_with, labels[:, :-1]], axis=1)
     target = tf.where(target == EOS_ID, PAD_ID, target)  # of shorter rows
     weights = tf.cast(labels != PAD_ID, tf.float32) / count
