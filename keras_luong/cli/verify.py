@@ -188,7 +188,8 @@ def compare(
                 chrf(translations, references),
             )
             columns = " ".join(f"{score.score:7.2f}" for score in scores)
-            lost += [runtime] * (not exact and scores[0].score < lowest)
+            if not exact and scores[0].score < lowest:
+                lost.append(runtime)
         agree &= differ == 0 or not exact
         print(f"{runtime:40} {differ:7} {columns} {seconds:8.1f}")
     for score in scores:

@@ -204,7 +204,7 @@ class RecurrentStack(RecurrentLayers):
         return f'{self.num_layers} layers of "{self.cell_type}"'
 
 
-BRIDGE = "StateBridge(cell)(states) makes a decoder's states of others."
+_BRIDGE = "StateBridge(cell)(states) makes a decoder's states of others."
 
 #: What `RecurrentStack` takes that a cell has among its keyword arguments.
 STACK_OPTIONS = ("recurrent_dropout", "residual", *INITIALIZERS)
@@ -559,7 +559,7 @@ class DecoderCell(BaseLayer):
             raise ValueError(
                 f"Expected {len(recurrent)} initial states ({what}), or all "
                 f"{len(complete)} that return_state gives. Received: {len(states)}"
-                f"{unpacking_hint(states)}. {BRIDGE}"
+                f"{unpacking_hint(states)}. {_BRIDGE}"
             )
         axes = [size if isinstance(size, int) else None for size in shape]
         try:
@@ -570,7 +570,7 @@ class DecoderCell(BaseLayer):
                 }
             )
         except ValueError as error:
-            raise ValueError(f"{error}. {BRIDGE}") from None
+            raise ValueError(f"{error}. {_BRIDGE}") from None
         return states
 
     def initial_states(
