@@ -274,7 +274,7 @@ def runs(tmp_path_factory):
         ("b", EPOCHS[:1], {"seed": 1, "attention": None, "beta_2": None}),
         ("c", [], {"seed": 1}),
         ("mean", [], {"seed": 1, "average_of": ["x", "y"]}),
-        ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"seed": 1}),
+        ("odd", [{"epoch": 1, "val_perplexity": None}, EPOCHS[1]], {"vocab_size": 9}),
     ):
         run = RunDirectory(parent / name)
         write_record(run.path, model, kl.BeamSearch(), 20, {**settings, "data": "x"})
@@ -313,12 +313,13 @@ def test_shows_the_settings_that_are_asked_for(runs):
 def test_every_path_gets_a_row_or_a_sentence(runs, capsys):
     rows = rows_of(runs / "notes", runs / "odd", runs / "mean")
     assert rows[2:] == [
-        ["mean", "average of 2", "0", "0", "", "", "", ""],
-        ["odd", "", "2", "0", "6.00", "33.25", "", ""],
+        ["mean", "seed 1, average of 2", "0", "0", "", "", "", ""],
+        ["odd", "vocab_size 9", "2", "0", "6.00", "33.25", "", ""],
     ]
     told = capsys.readouterr().err.splitlines()
     assert told[0] == f"note: {runs / 'notes'} is no run directory."
-    assert "note: of mean nothing is known yet, as an average is not" in told[1]
+    assert "perplexity is of a token" in told[1]
+    assert "note: of mean nothing is known yet, as an average is not" in told[2]
     (runs / "odd" / "history.jsonl").write_text('{"epoch": 1, "val_bleu": 7}\n')
     assert rows_of(runs / "odd")[2][2:6] == ["1", "0", "inf", "7.00"]
 
@@ -373,6 +374,7 @@ def test_a_better_one_alone(figures, best, told, tmp_path, monkeypatch, capsys):
     tried = [" ".join(line.split()[:2]) for line in lines[:9]]
     pairs = [f"{width} {x}" for width in (5, 1, 2) for x in ("0", "0.4", "1.4")]
     assert tried == ["2 0.4", *(pair for pair in pairs if pair != "2 0.4")]
+    assert "note: differences in BLEU of 4 sentences are mostly chance" in lines
     assert "4 sentences, 13a" in head and last == f"{path} {told}"
     search, names = read_record(path)["search"], "beam_width length_penalty n_best"
     assert tuple(search[name] for name in names.split()) == best

@@ -101,16 +101,19 @@ def test_options_of_a_saved_model(path, asked, tmp_path):
     out = tmp_path / "model"
     translator, given = asked(path, out, "--warmup")
     assert given.pop("metadata")["precision"] == "float32"
-    assert given == dict(version=1, overwrite=False, max_batch_size=256, warmup=())
+    expected = dict(version=1, overwrite=False, max_batch_size=256, warmup=())
+    assert given == {**expected, "constrain": True}
     words = "--version 3 --overwrite --max_batch_size 9 --precision mixed_bfloat16"
-    words = [*words.split(), "--beam_width", "2", "--warmup", "a", "b c"]
+    words += " --no_constrain --beam_width 2 --warmup a"
+    words = [*words.split(), "b c"]
     translator, given = asked(path, out, *words)
     assert given.pop("metadata")["precision"] == "mixed_bfloat16"
     assert translator.model.dtype_policy.name == "mixed_bfloat16"
     search = dataclasses.replace(SEARCH, beam_width=2, n_best=2)
     assert translator.search == search
     texts = ("a", "b c")
-    assert given == dict(version=3, overwrite=True, max_batch_size=9, warmup=texts)
+    expected = dict(version=3, overwrite=True, max_batch_size=9, warmup=texts)
+    assert given == {**expected, "constrain": False}
 
 
 def test_warm_up_by_the_checked_text(path, asked, tmp_path, monkeypatch, capsys):

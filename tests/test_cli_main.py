@@ -230,6 +230,7 @@ score run one bad.gz | bad.gz .*is damaged
 score run two two --output two | --output would overwrite the input, two
 export run x.tflite --version 2 | --version is for a SavedModel.*2, x.tflite
 export run x.tflite --precision float32 | --precision is for a SavedModel.*float32
+export run x.tflite --no_constrain | --no_constrain is for a SavedModel.*True
 export run x --quantize int8 | --quantize is for a .tflite file or a page.*int8, x
 export run --web x --version 2 | --version is for a SavedModel.*2, --web x
 verify run two | Nothing to compare

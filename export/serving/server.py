@@ -541,9 +541,12 @@ def main(args: list[str] | None = None) -> None:
     """Serves until SIGTERM or SIGINT."""
     parser = _parser()
     given = parser.parse_args(args)
-    version = find_version(given.path)
+    try:
+        version = find_version(given.path)
+        most = most_rows(version) or given.most_waiting
+    except SystemExit as error:  # exit code 2: starting again would not mend it
+        parser.error(str(error))
     name = given.model or version.parent.name
-    most = most_rows(version) or given.most_waiting
     if most > given.most_waiting:
         parser.error(f"--most_waiting must be at least {most}, as a request may have")
 

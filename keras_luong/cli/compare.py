@@ -27,6 +27,8 @@ HIDDEN = set(
 HEADER = tuple(
     "run,settings,epochs,minutes,perplexity,BLEU,beam BLEU,beam chrF".split(",")
 )
+#: Settings by which runs of one text have other vocabularies.
+OF_VOCABULARY = set("tokenizer vocab_size shared grow_vocab tag old_tag".split())
 #: Hyperparameters of all models.
 HYPERPARAMETERS = {
     field.name
@@ -90,6 +92,12 @@ def run(options: CompareOptions) -> str:
         about = one.name, ", ".join(shown), str(one.epochs), f"{one.minutes:.0f}"
         rows.append((*about, *scores))
     print(text := table(rows))
+    if differing & OF_VOCABULARY:
+        print(
+            "note: perplexity is of a token: between these runs, whose vocabularies "
+            "differ, BLEU and chrF compare.",
+            file=sys.stderr,
+        )
     for one in runs:
         if one.bleu is None and one.beam_bleu is None:
             why = "an average is not evaluated by itself: keras-luong evaluate does it"

@@ -19,8 +19,8 @@ FIRST_REQUEST = """
 In a process that has just loaded it, the first request to each signature
 compiles it, which takes seconds. A short request is enough to have that done before:
   serve(text=tf.constant(["a"]))"""
-OF_SAVED_MODELS = ("version", "max_batch_size", "warmup", "precision")
-OF_TFLITE = ("quantize", "source_length", "n_best")
+OF_SAVED_MODELS = "version max_batch_size warmup precision no_constrain".split()
+OF_TFLITE = "quantize source_length n_best".split()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,8 @@ class ExportOptions(SearchOptions):
             (SavedModel).
         warmup: Texts that a server translates before it takes requests; by default the
             check text, if tensorflow-serving-api is installed (SavedModel).
+        no_constrain: Leaves out the signature `constrain`, a request to which may take
+            minutes (SavedModel).
         quantize: Stores weights in 16 or 8 bits: half or a quarter of their size
             (.tflite, page).
         source_length: Fixed number of source tokens, for runtimes that need fixed
@@ -56,6 +58,7 @@ class ExportOptions(SearchOptions):
     overwrite: bool = False
     max_batch_size: int | None = None
     warmup: tuple[str, ...] | None = None
+    no_constrain: bool = False
     quantize: Literal["float16", "int8"] | None = None
     source_length: int | None = None
     n_best: int | None = None
@@ -100,7 +103,8 @@ def run(options: ExportOptions) -> Path:
     is_litert = options.out is None or options.out.suffix.lower() == ".tflite"
     what = "a SavedModel" if is_litert else "a .tflite file or a page"
     for name in OF_SAVED_MODELS if is_litert else OF_TFLITE:
-        if (value := getattr(options, name)) is not None:
+        value = getattr(options, name)
+        if value is not None and value is not False:
             out = options.out or f"--web {options.web}"
             raise ValueError(f"--{name} is for {what}. Received: {value}, {out}")
     # A graph that is traced where there is a GPU may hold what only GPUs run.
@@ -132,6 +136,7 @@ def _to_saved_model(options: ExportOptions) -> Path:
         overwrite=options.overwrite,
         max_batch_size=options.max_batch_size or 256,
         warmup=(text,) if warmup is None else warmup,
+        constrain=not options.no_constrain,
         metadata=origin(options, options.precision),
     )
     serve = tf.saved_model.load(str(path)).signatures["serving_default"]

@@ -47,6 +47,7 @@ def run(options: TuneOptions) -> Trial:
     from keras_luong.cli.translators import bleu_tokenization, corpus_of
     from keras_luong.evaluation.scores import bleu, chrf
     from keras_luong.files import write_json
+    from keras_luong.runs.description import FEWEST_FOR_BLEU
     from keras_luong.runs.load_save import load
     from keras_luong.runs.run import RunDirectory, read_record
     from keras_luong.text.corpus import sentences
@@ -72,6 +73,9 @@ def run(options: TuneOptions) -> Trial:
         figures = f"{trials[-1].bleu:6.2f} {trials[-1].chrf:6.2f}"
         print(f"{width:4} {_in_words(penalty):>8} {figures}", flush=True)
     print(*(score.signature for score in scores), sep="\n")
+    if len(sources) < FEWEST_FOR_BLEU:
+        few = f"{len(sources)} sentences"
+        print(f"note: differences in BLEU of {few} are mostly chance")
     first, best = trials[0], max(trials, key=lambda x: (x.bleu, -x.beam_width))
     was = f"beam {first.beam_width}, length penalty {_in_words(first.length_penalty)}"
     if best.bleu <= first.bleu:

@@ -198,10 +198,13 @@ def explanation(judged: Judgement) -> str:
         'p: how probable so large a difference from mine '
     """
     first = next(iter(judged.systems))
+    real = "Differences with p < 0.05 are commonly taken for real."
+    if len(judged.sources) < FEW:
+        real = f"Of fewer than {FEW} sentences neither says much."
     return (
         f"p: how probable so large a difference from {first} is by chance, by paired "
         f"bootstrap of {SAMPLES:,} samples; ±: half of the 95% confidence interval. "
-        "Differences with p < 0.05 are commonly taken for real. Less TER is better."
+        f"{real} Less TER is better."
     )
 
 

@@ -44,6 +44,7 @@ def export_saved_model(
     overwrite: bool = False,
     max_batch_size: int = 256,
     warmup: Any = (),
+    constrain: bool = True,
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes `directory/version/`, a SavedModel for TensorFlow Serving.
@@ -81,6 +82,8 @@ def export_saved_model(
             before it takes requests, as one batch for each signature. The export is
             tested with them first: its answers must equal the translator's. Needs
             tensorflow-serving-api (`pip install keras_luong[serving]`).
+        constrain: Whether the signature `constrain` is there, a request to which may
+            take minutes (docs/security.md).
         metadata: Anything that JSON can represent, to be kept for people in
             `assets.extra/keras_luong.json`, beside the search and the limits.
 
@@ -104,7 +107,7 @@ def export_saved_model(
         >>> serve(text=tf.constant(["the dog"]))["translation"].shape
         TensorShape([1])
     """
-    export = exported(translator)
+    export = exported(translator, constrain)
     check_size("version", version, largest=2**63 - 1)
     check_size("max_batch_size", max_batch_size, largest=2**31 - 1)
     samples = export.samples(warmup)
@@ -124,7 +127,7 @@ def export_saved_model(
         raise FileExistsError(
             f"{target} exists; choose another `version`, or pass overwrite=True."
         )
-    functions = signatures(translator, max_batch_size)
+    functions = signatures(export, max_batch_size)
     for name, function in functions.items():
         _check_servable(name, function)
     module = tf.Module()

@@ -31,15 +31,21 @@ LENGTH = tf.TensorSpec([None], tf.int32, name="length")
 PHRASES = tf.TensorSpec([None], tf.string, name="phrases")  # with tabs between them
 
 
-def exported(translator: Translator | SequenceGenerator) -> Exported:
+def exported(
+    translator: Translator | SequenceGenerator, constrain: bool = True
+) -> Exported:
     """Returns the `TextExport` or `SequenceExport` of a translator or generator.
+
+    Args:
+        translator: Either.
+        constrain: Whether a translator's signature `constrain` is one of them.
 
     Raises:
         TypeError: If it is neither.
     """
     check_tensorflow()
     if isinstance(translator, Translator):
-        return TextExport(translator)
+        return TextExport(translator, constrain)
     if isinstance(translator, SequenceGenerator):
         return SequenceExport(translator)
     raise TypeError(
@@ -48,7 +54,7 @@ def exported(translator: Translator | SequenceGenerator) -> Exported:
     )
 
 
-def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
+def signatures(export: Exported, max_batch_size: int) -> dict[str, Any]:
     """Traces a function for each signature.
 
     | name | input | output |
@@ -62,7 +68,7 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
 
     The translations of `constrain` contain the phrases of each text, which are written
     with tabs between them; `unmet` has likewise those that one lacks. It is there if the
-    search is a `BeamSearch`.
+    search is a `BeamSearch`, unless it was left out.
 
     Where no shape is given it is [B]. Rows along T and S are valid up to their lengths;
     the rest is arbitrary. N is the beam's width, or the number of samples; the first
@@ -79,7 +85,7 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
     `tf.TensorSpec`, or "source"; of several it is their key, or "source_0" and so on.
 
     Args:
-        translator: The `Translator` or `SequenceGenerator`.
+        export: Of the `Translator` or `SequenceGenerator`.
         max_batch_size: Most sentences in one request; larger ones fail.
 
     Returns:
@@ -87,7 +93,7 @@ def signatures(translator: Any, max_batch_size: int) -> dict[str, Any]:
     """  # noqa: E501 (a table's row is one line)
     return {
         name: _bounded(answer, specs, max_batch_size)
-        for name, (answer, *specs) in exported(translator).signatures().items()
+        for name, (answer, *specs) in export.signatures().items()
     }
 
 
@@ -125,7 +131,8 @@ class TextExport:
         about: What describes the source, in JSON's types.
     """
 
-    def __init__(self, translator: Translator):
+    def __init__(self, translator: Translator, constrain: bool = True):
+        self.constrain = constrain
         self.translator, self.graph = translator, translator.graph
         self.model, self.search = translator.model, translator.search
         self.tokenizers: dict[str, Any] = {
@@ -144,7 +151,7 @@ class TextExport:
             "score": (self._score, TEXT, TARGET),
             "ids": (self._ids, IDS, LENGTH),
         }
-        if isinstance(self.search, BeamSearch):  # no other takes constraints
+        if self.constrain and isinstance(self.search, BeamSearch):  # no other can
             signatures["constrain"] = (self._constrain, TEXT, PHRASES)
         return signatures
 

@@ -56,6 +56,8 @@ FEWEST_STEPS = 1000
 FEWEST_TOKENS_A_PIECE = 10
 #: BLEU of fewer validation pairs than this chooses weights by chance.
 FEWEST_FOR_BLEU = 100
+#: Share of tokens that are `<unk>` from which translations are seen to suffer.
+LEAST_UNKNOWN = 0.01
 #: More notes than these nobody reads; `keras-luong check` has all that is wrong.
 MOST_NOTES = 10
 #: Whoever waits longer than this for a training should know it early.
@@ -464,6 +466,7 @@ def find_problems(
             "is mostly chance: more pairs help, or val_perplexity as monitor"
         )
     # 2. A training that gets nowhere.
+    problems += _unknown_to_the_start(config, train)
     if config.init_from is None:  # another run has learned, and has its vocabulary
         problems += _few_steps(config, train)
         problems += _large_vocabulary(config, vocab_sizes, train)
@@ -485,6 +488,22 @@ def find_problems(
         )
         problems[MOST_NOTES - 1 :] = [more]
     return problems
+
+
+def _unknown_to_the_start(
+    config: TrainingConfig, train: Mapping[str, Any]
+) -> Iterator[str]:
+    """What the vocabulary of the run that this one starts from lacks."""
+    if config.init_from is None or config.grow_vocab:
+        return
+    # Of the pairs that are mixed in next to nothing is unknown.
+    new = 1 - (config.mix_old or 0)
+    most = max(train["unknown_source"], train["unknown_target"]) / new
+    if most >= LEAST_UNKNOWN:
+        yield (
+            f"about {most:.1%} of the new text's tokens are <unk>, as the vocabulary "
+            f"of {config.init_from} lacks their characters: grow_vocab 500 adds them"
+        )
 
 
 def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:
