@@ -227,6 +227,30 @@ def in_a_branch() -> bool:
     return graph is not None
 
 
+def captured_as_in_a_branch(x: Any, branch: Any) -> Any:
+    """Captures an eager tensor for the gradient of a branch of a `tf.cond`.
+
+    By itself TensorFlow captures the handle of a variable in the current graph alone,
+    and fails, as what such a gradient reads must be in the graphs around it, too.
+
+    Args:
+        x: What is captured; left as it is, if that is no eager tensor.
+        branch: The graph of the branch, or of a function in it, of which the current
+            graph is the gradient.
+    """
+    if not isinstance(x, tf.__internal__.EagerTensor):
+        return x
+    graphs, graph = [], tf.compat.v1.get_default_graph()
+    if type(graph).__name__ != "_CondGradFuncGraph":
+        return graph.capture(branch.capture(x))
+    while hasattr(graph, "capture"):
+        graphs.append(graph)
+        graph = graph.outer_graph
+    for graph in reversed(graphs):
+        x = graph.capture(x)
+    return x
+
+
 def in_xla() -> bool:
     """Whether what is being traced is compiled by XLA."""
     from tensorflow.python.ops import control_flow_util
@@ -240,6 +264,13 @@ def is_recorded() -> bool:
     from tensorflow.python.eager import record
 
     return record.could_possibly_record()
+
+
+def may_have_gradient(x: Any) -> bool:
+    """Whether a `tf.GradientTape` watches this tensor, or no tape could tell."""
+    from tensorflow.python.eager import record
+
+    return not is_recorded() or record.should_record_backprop([x])
 
 
 def unrecorded() -> Any:

@@ -188,7 +188,7 @@ LOOPS = [
             *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
             *(("first", way, False, MASK) for way in (*WAYS[1:], BRANCHES[1])),
             # As by itself on a GPU; what is around the loops is not compiled.
-            *(("first", way, True, MASK) for way in (in_one, in_another)),
+            *(("first", way, True, MASK) for way in (in_one, in_another, in_a_branch)),
             ("first", in_one, True, None),
             *((order, way, False, MASK) for order in list(ORDERS)[1:3] for way in WAYS),
             *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
@@ -206,9 +206,45 @@ def test_l2_loops_have_the_same_derivatives(order, way, compiled, mask, monkeypa
     def derive(outputs):
         return ORDERS[order](outputs, variables)
 
-    loop = in_training if way in BRANCHES else fast_scan
     expected = derive(lambda: run(plain_scan, mask)[:3])
-    check(way(derive, lambda: run(loop, mask)[:3]), expected, order)
+    check(way(derive, lambda: run(fast_scan, mask)[:3]), expected, order)
+
+
+CLOSING = {
+    "a tensor": lambda x, h, closed, project: project(closed[1], h) * closed[0] + x,
+    "a branch": lambda x, h, closed, project: tf.cond(
+        tf.reduce_sum(x) > 0, lambda: project(closed[1], h), lambda: closed[0] + h
+    ),
+    "complex": lambda x, h, closed, project: tf.math.real(
+        tf.complex(project(closed[1], h), x) * tf.complex(x, closed[0] + h)
+    ),
+}
+
+
+@pytest.mark.parametrize("around", [None, "function", "cond"])
+@pytest.mark.parametrize("kind", CLOSING)
+def test_l2_whatever_a_step_is_made_of(kind, around):
+    """It may close over what has a gradient; or the plain loop is taken."""
+    weight, gain, x = variable(3, 3), variable(2, 3), variable(4, 2, 3).value()
+
+    def derive(order, loop=in_training, around=None):
+        def outputs():
+            closed = tf.sin(gain), weight
+
+            def step(x, states, constants, project):
+                h = ops.tanh(CLOSING[kind](x, states[0], closed, project))
+                return (h,), [h]
+
+            run = lambda: loop(step, x, [x[0]])[0][0]  # noqa: E731
+            if around == "function":
+                return [in_a_graph(run)]
+            return [tf.cond(tf.size(x) > 0, run, run) if around else run()]
+
+        return ORDERS[order](outputs, [gain, weight])
+
+    for order in ("first", "second") if around is None else ("first",):
+        found = in_a_graph(lambda order=order: derive(order, around=around))
+        check(found, derive(order, plain_scan), order)
 
 
 def test_l2_nothing_more_runs_where_nobody_asks():
@@ -225,17 +261,23 @@ def test_l2_nothing_more_runs_where_nobody_asks():
     assert sum("While" in x for x in types) == 2  # there and back
 
 
-def test_l2_a_penalty_within_what_xla_compiles():
+def test_l2_a_penalty_within_what_xla_compiles_but_of_no_branch():
     weight, x = variable(2, 2), tf.ones([3, 1, 2])
 
     def step(x, states, constants, project):
         h = ops.tanh(project(weight, states[0]) + x)
         return (h,), [h]
 
-    def derive(scan):
-        return penalty(lambda: scan(step, x, [x[0]])[0], [weight])
+    def derive(scan, around=lambda outputs: outputs()):
+        return penalty(lambda: around(lambda: scan(step, x, [x[0]])[0]), [weight])
 
     check(under_xla(derive, fast_scan), derive(plain_scan))
+
+    def in_branch(outputs):
+        return tf.cond(x[0, 0, 0] > 0, lambda: tuple(outputs()), lambda: (x,))
+
+    with pytest.raises(NotImplementedError, match="let the branch take all of them"):
+        in_one(functools.partial(derive, fast_scan), in_branch)
 
 
 @pytest.mark.slow

@@ -27,9 +27,11 @@ import tensorflow as tf
 
 from keras_luong.compat import (
     autocast_as_now,
+    captured_as_in_a_branch,
     in_a_branch,
     in_this_graph,
     in_xla,
+    may_have_gradient,
     unrecorded,
 )
 from keras_luong.layers.projection import matmul
@@ -65,6 +67,7 @@ class _Inputs(NamedTuple):
     constants: list[tf.Tensor]
     weights: list[tf.Tensor]
     biases: list[tf.Tensor]  # of the products that have one
+    closed: list[tf.Tensor]  # those that the step closes over
 
 
 def fast_scan(
@@ -78,15 +81,13 @@ def fast_scan(
 
     Returns:
         The same; or None for a step that cannot be computed again: one that draws
-        random numbers or changes variables, or that is in a branch of a `tf.cond`,
-        whose gradient reads no variables.
+        random numbers or changes variables, calls `project` in a branch or a loop of
+        its own, or has complex numbers.
 
     Raises:
         ValueError: The step multiplies through `project` by a matrix that is not the
             same at every step.
     """
-    if not tf.executing_eagerly() and in_a_branch():
-        return None
     inputs = tf.convert_to_tensor(inputs)
     states = [tf.convert_to_tensor(state) for state in states]
     nest = tf.nest.map_structure(
@@ -96,7 +97,9 @@ def fast_scan(
     traced = _trace(step, inputs[0], states, nest)
     if traced is None:
         return None
-    matrices, likes = traced
+    matrices, likes, closed = traced
+    if closed and in_a_branch():  # whose gradient could not read them
+        return None
     given = _Inputs(
         inputs,
         masks,
@@ -104,6 +107,7 @@ def fast_scan(
         [x for x in tf.nest.flatten(nest) if x is not None],
         [matrix.weight for matrix in matrices],
         [matrix.bias for matrix in matrices if matrix.bias is not None],
+        closed,
     )
     step = autocast_as_now(_masked(step, nest))
 
@@ -120,15 +124,20 @@ def fast_scan(
         with unrecorded():  # or TensorFlow would keep what second derivatives need
             outputs, finals, saved = forward(now)
         results = [*outputs, *finals]
+        graph = tf.compat.v1.get_default_graph() if in_a_branch() else None
 
         def gradient(*upstream, variables=None):
             variables = variables or []
+            branch = None if tf.compat.v1.get_default_graph() is graph else graph
             above = [tf.convert_to_tensor(dy) for dy in upstream if _floats(dy)]
             backward = _compiled(
-                functools.partial(_backward, step, matrices, likes, variables)
+                functools.partial(_backward, step, matrices, likes, variables, closed),
+                branch,
             )
             first = backward(now, saved, above)
-            first = iter(_differentiable(first, again, flat, variables, above))
+            count = len(flat) - len(closed)
+            sources = flat, count, variables, above
+            first = iter(_differentiable(first, again, *sources, branch is not None))
             of_flat = [next(first) if _floats(x) else None for x in flat]
             return (of_flat, list(first)) if variables else of_flat
 
@@ -138,20 +147,32 @@ def fast_scan(
     return tuple(results[: len(likes)]), list(results[len(likes) :])
 
 
-def _compiled(function):
-    """Compiles a function by XLA as `COMPILE_LOOPS` says: by default on a GPU."""
+def _compiled(function, branch=None):
+    """Compiles a function by XLA as `COMPILE_LOOPS` says: by default on a GPU.
+
+    Args:
+        function: The forward or the backward loop.
+        branch: The forward loop's graph, if that is in a branch of a `tf.cond`, and the
+            backward loop is elsewhere, as the tape is around the `cond`.
+    """
     compiles = COMPILE_LOOPS
     if compiles is None:
         compiles = bool(tf.config.list_logical_devices("GPU"))
-    if not compiles:
+    if not compiles and branch is None:
         return function
 
-    @tf.function(autograph=False, jit_compile=True)
+    @tf.function(autograph=False, jit_compile=compiles or None)
     def compiled(*args):  # a TensorArray cannot leave what XLA compiles
         return tf.nest.map_structure(_stack, function(*args))
 
     def run(*args):
-        compiled.get_concrete_function(*args)  # traced with tapes, for its own
+        args = tf.nest.map_structure(_stack, args)
+        concrete = compiled.get_concrete_function(*args)  # with tapes, for its own
+        if branch is not None:
+            read = concrete.captured_inputs
+            read = [captured_as_in_a_branch(x, branch) for x in read]
+            concrete.set_external_captures(read)
+            args = tf.nest.map_structure(tf.identity, args)  # not as XLA captures them
         with unrecorded():
             return compiled(*args)
 
@@ -162,12 +183,15 @@ def _trace(step, x, states, constants):
     """Runs the step once, to learn its products and outputs; a graph drops the rest.
 
     Returns:
-        A `_Matrix` for each product, and a `tf.TensorSpec` for each output; or None
-        where the step cannot be computed again.
+        A `_Matrix` for each product, a `tf.TensorSpec` for each output, and the tensors
+        that the step closes over; or None where it cannot be computed again.
     """
-    matrices = []
+    matrices, nested, graph = [], [], tf.compat.v1.get_default_graph()
 
     def project(weights, inputs, transposed=False, bias=None, plus=None):
+        if tf.compat.v1.get_default_graph() is not graph:  # of a `tf.cond`, say
+            nested.append(True)
+            return matmul(weights, inputs, transposed, bias, plus)
         weight, rows = weights, inputs
         if isinstance(weights, tuple):  # a sum of products is one
             weight = tf.concat([tf.convert_to_tensor(w) for w in weights], 0)
@@ -188,7 +212,7 @@ def _trace(step, x, states, constants):
         tape.watch(changing)
         outputs, _ = step(x, states, constants, project)
     made = _operations()[len(before) :]
-    if any(op.op_def.is_stateful and op.type not in _HARMLESS for op in made):
+    if nested or not all(map(_can_be_repeated, made)):
         return None
     weights = [matrix.weight for matrix in matrices]
     gradients = tape.gradient(weights, changing) if weights else []
@@ -197,7 +221,29 @@ def _trace(step, x, states, constants):
             "project multiplies by matrices that are the same at every step. Received "
             "one that the step computed from its inputs or states: use ops.matmul"
         )
-    return matrices, [tf.TensorSpec(y.shape, y.dtype) for y in outputs]
+    given = [x, *states, *tf.nest.flatten(constants)]
+    likes = [tf.TensorSpec(y.shape, y.dtype) for y in outputs]
+    return matrices, likes, _closed_over(made, given)
+
+
+def _can_be_repeated(op):
+    """Whether an operation does the same once more, with real numbers."""
+    if op.op_def.is_stateful and op.type not in _HARMLESS:
+        return False
+    return not any(y.dtype.is_complex for y in op.outputs)
+
+
+def _closed_over(made, given):
+    """Tensors with a gradient that these operations read, and were not given."""
+    if not made:
+        return []
+    captures = getattr(made[0].graph, "captures", ())
+    outer = {id(inner): tensor for tensor, inner in captures}
+    own = {id(y) for op in made for y in op.outputs}.difference(outer)
+    own.update(map(id, given))
+    read = [x for op in made for x in op.inputs if _floats(x) and id(x) not in own]
+    closed = {id(x): x for x in (outer.get(id(x), x) for x in read)}
+    return [x for x in closed.values() if may_have_gradient(x)]
 
 
 def _operations():
@@ -308,7 +354,7 @@ def _forward(step, matrices, likes, given, bounded=False):
     return [array.stack() for array in outputs], finals, (saved[:count], saved[count:])
 
 
-def _backward(step, matrices, likes, variables, given, saved, upstream):
+def _backward(step, matrices, likes, variables, closed, given, saved, upstream):
     """Runs the loop backwards: -> gradients of floating inputs, then of variables.
 
     Args:
@@ -316,6 +362,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         matrices: A `_Matrix` for each product.
         likes: A `tf.TensorSpec` for each output.
         variables: Those that the step reads other than through `project`.
+        closed: The tensors that it closes over.
         given: An `_Inputs`.
         saved: The states before each step, and each product, of all steps: tensors, or
             arrays.
@@ -335,7 +382,7 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
     count = sum(map(_floats, likes))
     of_outputs = [_unstack(dy) for dy in upstream[:count]]
     of_states = upstream[count:]
-    constants = [c for c in given.constants if c.dtype.is_floating]
+    constants = [*filter(_floats, given.constants), *closed]
     inputs = [given.inputs] if _floats(given.inputs) else []  # or ids, say
 
     def body(i, of_inputs, rows, of_products, of_states, of_constants, of_variables):
@@ -399,8 +446,10 @@ def _backward(step, matrices, likes, variables, given, saved, upstream):
         if matrix.bias is not None:
             of_biases.append(_of_bias(dz))
     of_inputs = [array.stack() for array in of_inputs]
+    count = len(of_constants) - len(closed)
+    of_constants, of_closed = of_constants[:count], of_constants[count:]
     of_given = [*of_inputs, *of_states, *of_constants, *of_weights, *of_biases]
-    return [*of_given, *of_variables]
+    return [*of_given, *of_closed, *of_variables]
 
 
 def _of_weight(x, dz, transposed):
@@ -421,7 +470,7 @@ def _of_bias(dz):
     return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
-def _differentiable(first, again, flat, variables, upstream):
+def _differentiable(first, again, flat, count, variables, upstream, of_a_branch):
     """The same gradients, which can be differentiated themselves.
 
     They were made by a loop that TensorFlow does not look into. Where somebody asks for
@@ -432,17 +481,27 @@ def _differentiable(first, again, flat, variables, upstream):
         first: The gradients of what is floating in `flat`, then of the variables.
         again: `flat -> results`, by operations that TensorFlow differentiates.
         flat: What the results are computed from.
+        count: How many of those are arguments; the step closes over the others.
         variables: Those that are read besides.
         upstream: The gradients of the results.
+        of_a_branch: Whether they are those of a branch of a `tf.cond`.
+
+    Raises:
+        NotImplementedError: In a second derivative, if they are.
     """
     flat = [in_this_graph(x) for x in flat]
-    read = [tf.convert_to_tensor(variable) for variable in variables]
+    read = [] if of_a_branch else [tf.convert_to_tensor(x) for x in variables]
 
     @tf.custom_gradient
     def tied(*args):
         def gradient(*above):
+            if of_a_branch:
+                raise NotImplementedError(
+                    "The gradient of a recurrence in a branch of a `tf.cond` has no "
+                    "gradient itself: let the branch take all of them"
+                )
             # One tensor may stand for two arguments: here each is one of its own.
-            given = [tf.identity(x) for x in args[: len(flat)]]
+            given = [*map(tf.identity, args[:count]), *flat[count:]]
             upstream = [tf.identity(dy) for dy in args[len(flat) + len(read) :]]
             sources = [*(x for x in given if x.dtype.is_floating), *variables]
             zeros = tf.UnconnectedGradients.ZERO
