@@ -654,3 +654,7 @@ def test_xla_is_taken_where_one_says_so(monkeypatch):
     assert not model.jit_compile and recurrence.runs_on_cudnn(held)
     model.compile("sgd", jit_compile=True)
     assert model.jit_compile and not recurrence.runs_on_cudnn(held)
+    model.compile("sgd")
+    assert recurrence.runs_on_cudnn(held)
+    in_xla = lambda runs: tf.constant(runs(held))  # noqa: E731
+    assert not under_xla(in_xla, recurrence.runs_on_cudnn)

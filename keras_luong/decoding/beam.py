@@ -580,7 +580,8 @@ def compiled_search(
         prefix_ids: int32 [B, P] likewise, as of `BeamSearch`; or None.
 
     Returns:
-        The result of `search(model, ids, prefix_ids)`.
+        The result of `search(model, ids, prefix_ids)`. In half precision XLA rounds at
+        other places, so of hypotheses that score nearly alike another may be the best.
     """
     prefixes = [] if prefix_ids is None else [prefix_ids]
     if isinstance(search, GreedySearch):

@@ -44,8 +44,8 @@ def export_saved_model(
     overwrite: bool = False,
     max_batch_size: int = 256,
     warmup: Any = (),
-    constrain: bool = True,
     metadata: Mapping[str, Any] | None = None,
+    constrain: bool = True,
 ) -> Path:
     """Writes `directory/version/`, a SavedModel for TensorFlow Serving.
 
@@ -82,10 +82,10 @@ def export_saved_model(
             before it takes requests, as one batch for each signature. The export is
             tested with them first: its answers must equal the translator's. Needs
             tensorflow-serving-api (`pip install keras_luong[serving]`).
-        constrain: Whether the signature `constrain` is there, a request to which may
-            take minutes (docs/security.md).
         metadata: Anything that JSON can represent, to be kept for people in
             `assets.extra/keras_luong.json`, beside the search and the limits.
+        constrain: Whether the signature `constrain` is there, a request to which may
+            take minutes (docs/security.md).
 
     Returns:
         The path of the version's directory.

@@ -221,9 +221,24 @@ def _trace(step, x, states, constants):
             "project multiplies by matrices that are the same at every step. Received "
             "one that the step computed from its inputs or states: use ops.matmul"
         )
-    given = [x, *states, *tf.nest.flatten(constants)]
     likes = [tf.TensorSpec(y.shape, y.dtype) for y in outputs]
-    return matrices, likes, _closed_over(made, given)
+    closed = _closed_over(made, [x, *states, *tf.nest.flatten(constants)])
+    if closed:  # but for those that are a part of the matrices alone
+        with tf.GradientTape() as tape:
+            tape.watch(closed)
+            outputs, new = step(x, states, constants, _with_constant_matrices)
+        slopes = tape.gradient([*filter(_floats, (*outputs, *new))], closed)
+        pairs = zip(closed, slopes, strict=True)
+        closed = [tensor for tensor, slope in pairs if slope is not None]
+    return matrices, likes, closed
+
+
+def _with_constant_matrices(weights, inputs, transposed=False, bias=None, plus=None):
+    """A `project` without gradients of the matrices."""
+    bias = bias() if callable(bias) else bias
+    bias = None if bias is None else tf.stop_gradient(bias)
+    weights = tf.nest.map_structure(tf.stop_gradient, weights)
+    return matmul(weights, inputs, transposed, bias, plus)
 
 
 def _can_be_repeated(op):
@@ -240,10 +255,10 @@ def _closed_over(made, given):
     captures = getattr(made[0].graph, "captures", ())
     outer = {id(inner): tensor for tensor, inner in captures}
     own = {id(y) for op in made for y in op.outputs}.difference(outer)
-    own.update(map(id, given))
     read = [x for op in made for x in op.inputs if _floats(x) and id(x) not in own]
     closed = {id(x): x for x in (outer.get(id(x), x) for x in read)}
-    return [x for x in closed.values() if may_have_gradient(x)]
+    own = set(map(id, given))
+    return [x for key, x in closed.items() if key not in own and may_have_gradient(x)]
 
 
 def _operations():

@@ -1,8 +1,8 @@
 """Normalizers: what makes attention weights of scores.
 
 A normalizer is a function of scores [..., N] and a mask that broadcasts to them. Its
-weights are at least float32, exactly 0 where the mask is False, and sum to 1 where any
-of the mask is True.
+weights are at least float32, exactly 0 where the mask is False, and sum to 1 where the
+mask is True of any finite score.
 
 Shapes: N source positions.
 """
@@ -40,7 +40,8 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Args:
         scores: [..., N] of any floating dtype; -inf for a weight of 0 too, but not in
-            all of a row.
+            all of a row. What overflows in half precision is the highest number; +inf
+            in float32 makes NaN, as in Keras.
         mask: bool, broadcasts to the scores; True everywhere by default.
 
     Returns:

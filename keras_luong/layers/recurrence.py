@@ -20,6 +20,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_flag, check_rate, check_size
+from keras_luong.compat import in_xla
 from keras_luong.layers import cells
 from keras_luong.layers.base import BaseLayer
 from keras_luong.layers.projection import Project, matmul
@@ -29,21 +30,31 @@ CUDNN_LAYERS = keras.layers.LSTM, keras.layers.GRU
 
 
 def runs_on_cudnn(layer: Any) -> bool:
-    """Whether Keras has cuDNN run this layer: an LSTM or a GRU on TensorFlow's GPU."""
+    """Whether Keras has cuDNN run this layer: an LSTM or a GRU on TensorFlow's GPU.
+
+    But not within what XLA compiles, which cannot compile cuDNN's kernels.
+    """
     if keras.backend.backend() != "tensorflow":
         return False
     if not isinstance(layer, CUDNN_LAYERS) or not layer.use_cudnn:
         return False
     import tensorflow as tf
 
-    return bool(tf.config.list_logical_devices("GPU"))
+    return bool(tf.config.list_logical_devices("GPU")) and not in_xla()
 
 
-def forgo_cudnn(layers: Iterable[Any]) -> None:
-    """Makes layers run without cuDNN, whose kernels XLA cannot compile."""
+def forgo_cudnn(layers: Iterable[Any]) -> Callable[[], None]:
+    """Makes Keras's layers run without cuDNN, for XLA; returns what undoes it."""
+    layers = [layer for layer in layers if isinstance(layer, CUDNN_LAYERS)]
+    before = [(layer.use_cudnn, layer.supports_jit) for layer in layers]
+
+    def undo() -> None:
+        for layer, (use_cudnn, supports_jit) in zip(layers, before, strict=True):
+            layer.use_cudnn, layer.supports_jit = use_cudnn, supports_jit
+
     for layer in layers:
-        if isinstance(layer, CUDNN_LAYERS):
-            layer.use_cudnn, layer.supports_jit = False, True
+        layer.use_cudnn, layer.supports_jit = False, True
+    return undo
 
 
 def scan_on_cudnn(

@@ -240,6 +240,9 @@ def few_shapes(
     Returns:
         The shapes, small ones first.
 
+    Raises:
+        ValueError: If there is no pair.
+
     Example:
         >>> from keras_luong.text.batches import few_shapes
         >>> for shape in few_shapes({(4, 4): 90, (9, 7): 30}, 100, max_length=50):
@@ -247,6 +250,8 @@ def few_shapes(
         23 4 4
         10 10 8
     """
+    if not pairs:
+        raise ValueError("There are no pairs, so their batches have no shapes.")
     lengths, counts = np.array([*pairs]), np.array([*pairs.values()])
     edges = np.array(bucket_lengths(max_length))
 

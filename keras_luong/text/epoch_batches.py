@@ -83,8 +83,8 @@ def training_batches(
 
     Raises:
         TypeError: If a number is no integer.
-        ValueError: If it is below 1, or if `subword_sampling` is given and a tokenizer
-            knows only one split of a word.
+        ValueError: If it is below 1, if there are no `shapes`, or if `subword_sampling`
+            is given and a tokenizer knows only one split of a word.
 
     Example:
         >>> from keras_luong.text import load_corpus, training_batches
@@ -98,6 +98,8 @@ def training_batches(
     check_size("batch_tokens", batch_tokens)
     check_size("max_length", max_length)
     check_size("gradient_accumulation_steps", gradient_accumulation_steps)
+    if shapes is not None and not len(shapes):
+        raise ValueError(f"shapes must be one or more, or None. Received: {shapes!r}")
     # 1. The ids. (A file that is mapped can be read after it was removed.)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "tokens")

@@ -236,6 +236,7 @@ class FusedModel(keras.Model):
         graph = keras.Model(inputs, features)
         self._compute_features = graph.__call__
         self._graph_class = type(graph)  # of Keras
+        self._with_cudnn_again = lambda: None
 
     def output_weights(self) -> tuple[Tensor, bool]:
         """The output layer's matrix, and whether it is an embedding [V, H]."""
@@ -260,8 +261,9 @@ class FusedModel(keras.Model):
         """
         if keras.backend.backend() == "tensorflow" and jit_compile == "auto":
             jit_compile = False
+        self._with_cudnn_again()
         if jit_compile is True:
-            forgo_cudnn(flat_layers(self))
+            self._with_cudnn_again = forgo_cudnn(flat_layers(self))
         metrics = [] if metrics is None else metrics  # None keeps former ones
         fused = _can_be_fused(self, loss, metrics, kwargs)
         options = {"metrics": metrics, "jit_compile": jit_compile, **kwargs}
