@@ -211,7 +211,8 @@ def test_the_tag_in_front(own, words, expected, path, tmp_path, monkeypatch, cap
     texts = [begin + text if text else text for text in SOURCES]
     asked = [x.decode() if isinstance(x, bytes) else x for x in noting.asked[0]]
     assert asked == texts
-    assert "<news>" not in (told := capsys.readouterr().out) and "<old>" not in told
+    told = capsys.readouterr().out
+    assert "<news>" not in told and ("<old>: --tag old" in told) == (expected is None)
     with pytest.raises(ValueError, match="trained with: news, old. Received: bt"):
         run("evaluate", tmp_path, "--tag", "bt")
 
@@ -224,13 +225,13 @@ def test_a_run_beside_it_that_knows_no_tag(words, path, tmp_path, monkeypatch, c
     runs[path].source_tokenizer = kl.WordTokenizer(["a"])
     monkeypatch.setattr(translators, "load_translator", lambda x: runs[x.run_dir])
     run("evaluate", tmp_path, "--against", path, *words)
-    assert f"note: {path} reads the sources without <news>." in capsys.readouterr().out
+    assert f"note: {path} reads the sources without <news>" in capsys.readouterr().out
     assert runs[tmp_path].asked[0][0] == f"<news> {SOURCES[0]}".encode()
     assert runs[path].asked[0] == SOURCES
     run("evaluate", path, "--against", tmp_path, *words)
     without = path if words else tmp_path  # whose tag is not that of the data
     said = capsys.readouterr().out
-    assert f"note: {without} reads the sources without <news>." in said
+    assert f"note: {without} reads the sources without <news>" in said
     assert runs[path].asked[-1] == SOURCES
     assert (runs[tmp_path].asked[-1] == SOURCES) == (not words)
 

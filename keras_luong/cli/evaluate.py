@@ -290,8 +290,9 @@ def _systems(options: EvaluateOptions) -> Iterator[tuple[Translator, str | None]
         check_tag(runs[options.run_dir].source_tokenizer, tag)
     for run, translator in runs.items():
         usual = tag or read_record(run)["settings"].get("tag")
-        if usual and run not in knowing and len(runs) > 1:
-            print(f"note: {run} reads the sources without {token(usual)}.")
+        if usual and run not in knowing:
+            hint = "" if tag else f": --tag {usual} puts it there"
+            print(f"note: {run} reads the sources without {token(usual)}{hint}.")
         yield translator, tag if run in knowing else None
 
 

@@ -128,7 +128,8 @@ class LuongAttention(BaseLayer):
             whose positions are attended to as one row. A query, or a value, of batch
             size 1 is the same for the whole batch.
         key: What to score against, if not `value`: [B, S, Hk].
-        query_mask: bool [B, Q]; a masked query gets zeros.
+        query_mask: bool [B, Q]; a masked query gets zeros. The query's own Keras mask
+            by default, and so of the value.
         value_mask: bool [B, S] (or [B, h, w]); a masked position gets weight 0. A
             source without any True gives zeros.
         return_attention_scores: Whether to return the weights too.

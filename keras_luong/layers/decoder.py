@@ -55,7 +55,8 @@ class InputFeedingDecoder(BaseLayer):
         inputs: Embedded target words, each the one before the word to predict
             [B, T, E]; with `FreeRunning`, the first ones.
         memory: Encoder states [B, S, Hv]; a list of them for a `MultiSourceAttention`.
-        memory_mask: bool [B, S], True at source words; likewise.
+        memory_mask: bool [B, S], True at source words; the memory's own Keras mask by
+            default. A list of them for a `MultiSourceAttention`.
         mask: bool [B, T], True at target words; the inputs' own Keras mask by default.
             Needed only where padding comes before words or the returned states matter:
             masked steps keep the states and give zeros.
