@@ -146,15 +146,6 @@ def test_shards_say_what_the_whole_says(path, source, capsys, monkeypatch, words
     assert not source.with_name("out.parts").exists()
 
 
-def test_one_side_of_another_form(path, source, tmp_path):
-    """The texts of a column, as if they were the lines of a file."""
-    lines = ["the red dog", "", "the cat"]
-    write_lines(source, lines)
-    write_lines(tmp_path / "in.csv", ["id,de,text", *(f"1,x,{x}" for x in lines)])
-    by_ray(path, tmp_path / "in.csv", tmp_path / "out", "--column", "text")
-    assert (tmp_path / "out").read_bytes() == locally(path, source)
-
-
 def written_parquet(path, **columns):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path.parent.mkdir(exist_ok=True)

@@ -1,7 +1,6 @@
 """The page's modules read what Python reads, in Node.js; and the folder is written."""
 
 import json
-import os
 import random
 import re
 import shutil
@@ -12,7 +11,6 @@ import zlib
 
 import numpy as np
 import pytest
-from commands import options
 from odd_rows import ROWS
 from small_translator import SENTENCES
 from test_hostile import hostile
@@ -260,34 +258,6 @@ def test_the_modules_own_tests(name):
     done = subprocess.run(command, cwd=WEB, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "# pass" in done.stdout
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_the_demo(tmp_path):
-    """It needs a model, and says so before anything is installed."""
-    of_make = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}  # where make runs these tests
-
-    def make(*words):
-        command = ["make", "web-demo", *words]
-        alone = {k: v for k, v in os.environ.items() if k not in of_make}
-        given = {"cwd": tmp_path, "env": alone, "capture_output": True, "text": True}
-        return subprocess.run(command, **given)
-
-    shutil.copy(WEB.parents[1] / "Makefile", tmp_path)
-    done = make()
-    assert done.returncode and "First: make demo" in done.stderr
-    assert {x.name for x in tmp_path.iterdir()} == {"Makefile"}
-    names = "pyproject.toml export/edge/pyproject.toml .venv/installed"
-    for name in ["runs/demo/run.json", *names.split()]:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    exporting, serving = make("--dry-run", "PORT=8").stdout.splitlines()
-    command, *words = exporting.split()
-    asked = options(*words)
-    assert command.endswith("bin/keras-luong") and asked.overwrite
-    assert (str(asked.run_dir), asked.quantize) == ("runs/demo", "int8")
-    at = f"--bind 127.0.0.1 --directory {asked.web} 8"
-    assert serving.endswith(f"/python -m http.server {at}")
 
 
 @pytest.fixture
