@@ -75,8 +75,8 @@ def main() -> None:
             found = {"failed": f"{error.name} is not installed"}
         print(json.dumps(found), flush=True)
         return
-    rows = [(shape, x, name) for x in DTYPES for shape in SHAPES for name in SYSTEMS]
-    rows += [("", "", TRAIN)] * bool(args.train)
+    rows = [("", "", TRAIN)] * bool(args.train)
+    rows += [(shape, x, name) for x in DTYPES for shape in SHAPES for name in SYSTEMS]
     rows = [row for row in rows if any(x in " ".join(row) for x in args.only)]
     print("| layers | numbers | | ms | of JAX's | target tokens/s | first step | GPU |")
     print("|---|---|---|---:|---:|---:|---:|---:|")

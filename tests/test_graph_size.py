@@ -298,31 +298,28 @@ def test_a_products_gradient_takes_its_place_but_in_xla():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lstm", "gru", "local-p"])
-def test_xla_knows_how_many_rounds_each_loop_of_a_step_makes(name):
+@pytest.mark.parametrize(
+    "option",
+    [{}, {"score_mode": "concat"}, {"attention": "local-p"}, {"cell_type": "gru"}],
+    ids=str,
+)
+def test_xla_knows_how_many_rounds_each_loop_of_a_training_step_makes(option):
     """Else it asks the host in every round on a GPU; and each copy is a launch."""
-    attention = kl.LocalAttention(3) if name == "local-p" else kl.LuongAttention()
-    cell_type = "gru" if name == "gru" else "lstm"
-    encoder = kl.RecurrentEncoder(8, 1, True, cell_type)
-    cell = kl.InputFeedingDecoderCell(8, attention, 2, cell_type=cell_type)
-    decoder, bridge = kl.InputFeedingDecoder(cell), kl.StateBridge(cell)
-    source, target = tf.random.normal((3, 7, 4)), tf.random.normal((3, 5, 4))
-    mask = tf.sequence_mask([7, 4, 1], 7)
+    model = kl.Seq2Seq(kl.Seq2SeqConfig(20, 20, units=8, num_layers=2, **option))
+    model.compile(keras.optimizers.SGD(1.0, clipnorm=5.0), kl.SequenceCrossentropy())
+    source, target, labels = tf.ones([3, 7], tf.int32), *tf.ones([2, 3, 5], tf.int32)
+    model({"source": source, "target": target})
+    model.optimizer.build(model.trainable_variables)
 
-    @tf.function(jit_compile=True)
-    def gradients(source, target):
-        with tf.GradientTape() as tape:
-            memory, *states = encoder(source, mask=mask, training=True)
-            start = bridge(states)
-            h = decoder(target, memory, mask, initial_state=start, training=True)
-            loss = tf.reduce_sum(h**2)
-        return tape.gradient(loss, tape.watched_variables())
+    @tf.function(jit_compile=True, autograph=False)
+    def step(source, target, labels):
+        inputs = {"source": source, "target": target}
+        return model.train_step((inputs, labels, tf.ones([3, 5])))
 
-    memory, *states = encoder(source)  # makes the weights
-    decoder(target, memory, initial_state=bridge(states))
-    hlo = gradients.experimental_get_compiler_ir(source, target)("optimized_hlo")
+    compiled = step.experimental_get_compiler_ir(source, target, labels)
+    hlo = compiled("optimized_hlo")
     loops = re.findall(r" while\(.*body=%?([\w.\-]+)(.*)", hlo)
-    assert len(loops) == 6  # there and back: two of the encoder, one of the decoder
+    assert len(loops) == 10  # there and back: four of the encoder, one of the decoder
     for body, rest in loops:
         assert "known_trip_count" in rest, body
         operations = re.search(rf"^%?{re.escape(body)} .*?^}}", hlo, re.M | re.S)[0]
