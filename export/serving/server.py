@@ -519,16 +519,20 @@ async def serve_until(stop: threading.Event, front: Front, given: Any) -> None:
     await asyncio.gather(by_rest, by_grpc.stop(SETTLE))
 
 
+class _Help(
+    argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter
+):
+    """The description as it is, and the options' defaults."""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Help)
     option = parser.add_argument
     option("path", type=Path, help="models/mine/1, or models/mine")
     option("--model", help="its name; by default the directory's")
     option("--host", default="127.0.0.1", help="0.0.0.0 for all networks")
-    option("--rest", type=int, default=8501, metavar="PORT")
-    option("--grpc", type=int, default=8500, metavar="PORT")
+    option("--rest", type=int, default=8501, metavar="PORT", help="of REST")
+    option("--grpc", type=int, default=8500, metavar="PORT", help="of gRPC")
     option("--metrics", type=int, default=8502, metavar="PORT", help="on 127.0.0.1")
     option("--replicas", type=int, default=2, help="of the model")
     option("--most_waiting", type=int, default=1024, help="sentences; more are refused")

@@ -75,13 +75,15 @@ def run(options: CompareOptions) -> str:
     for path in options.run_dirs:
         if not is_run[path]:
             print(f"note: {path} is no run directory.", file=sys.stderr)
-    runs = [read(path) for path in options.run_dirs if is_run[path]]
+    found = {path: read(path) for path in options.run_dirs if is_run[path]}
+    if len({run.name for run in found.values()}) < len(found):
+        found = {path: run._replace(name=str(path)) for path, run in found.items()}
+    runs = sorted(found.values(), key=lambda x: (x.beam_bleu or 0.0, x.bleu or 0.0))
     names = {name for run in runs for name in run.settings}
     if strangers := sorted(set(options.flags) - names):
         raise ValueError(f"No run has a setting {', '.join(strangers)}")
     differing = {x for x in names if len({setting(run, x) for run in runs}) > 1}
     flags = options.flags or sorted(differing - HIDDEN)
-    runs.sort(key=lambda run: (run.beam_bleu or 0.0, run.bleu or 0.0))
     rows: list[tuple[str, ...]] = [HEADER]
     for one in runs:
         values = [(name, setting(one, name)) for name in flags]
