@@ -232,10 +232,11 @@ def test_l2_whatever_a_step_is_made_of(kind, around):
             closed = tf.sin(gain), weight
 
             def step(x, states, constants, project):
-                h = ops.tanh(CLOSING[kind](x, states[0], closed, project))
+                h = CLOSING[kind](x, states[0], closed, project)
+                h = ops.tanh(h + constants)  # which it closes over, too
                 return (h,), [h]
 
-            run = lambda: loop(step, x, [x[0]])[0][0]  # noqa: E731
+            run = lambda: loop(step, x, [x[0]], closed[0])[0][0]  # noqa: E731
             if around == "function":
                 return [in_a_graph(run)]
             return [tf.cond(tf.size(x) > 0, run, run) if around else run()]

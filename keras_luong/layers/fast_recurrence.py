@@ -206,6 +206,10 @@ def _trace(step, x, states, constants):
         matrices.append(_Matrix(weight, bias, transposed, spec, adds))
         return product if plus is None else product + plus
 
+    # Tensors of their own: the step may close over the same ones, too.
+    x, states, constants = tf.nest.map_structure(
+        lambda x: x if x is None else tf.identity(x), (x, states, constants)
+    )
     before = _operations()
     changing = [y for y in (x, *states) if y.dtype.is_floating]
     with tf.GradientTape() as tape:
