@@ -128,7 +128,10 @@ def translate(
 
 def _package(name: str) -> Path:
     """Where a package lies, without importing it."""
-    files = metadata.files(name.replace("_", "-"))
+    try:
+        files = metadata.files(name.replace("_", "-"))
+    except metadata.PackageNotFoundError:
+        sys.exit(f"{name} is not installed where {sys.executable} looks")
     (init,) = (x for x in files if str(x) == f"{name}/__init__.py")
     return Path(init.locate()).parent
 
