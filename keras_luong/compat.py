@@ -9,6 +9,7 @@ in `training.optimizers`, `models.transformer` and `text.sentencepiece`.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,6 +19,13 @@ from keras import ops
 from keras.src import backend
 from keras.src.backend.common import global_state
 
+#: The graph in which the tape of a training step is.
+_TAPED: contextvars.ContextVar[Any] = contextvars.ContextVar("taped", default=None)
+#: Dtypes of what a gradient flows through; resources are variables.
+_WITH_GRADIENT = frozenset(
+    {tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128}
+    | {tf.variant, tf.resource}
+)
 _MOST_BATCHES = 1 << 24  # in an epoch; `list` makes room for as many
 
 
@@ -219,36 +227,31 @@ def in_this_graph(x: Any) -> Any:
     return graph.capture(x) if hasattr(graph, "capture") else x
 
 
-def in_a_branch() -> bool:
-    """Whether what is being traced is in a branch of a `tf.cond`, at any depth."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None and type(graph).__name__ != "CondBranchFuncGraph":
-        graph = getattr(graph, "outer_graph", None)
-    return graph is not None
+@contextlib.contextmanager
+def taping() -> Iterator[None]:
+    """A context for a whole training step: its tape is in the graph that is traced now.
 
-
-def captured_as_in_a_branch(x: Any, branch: Any) -> Any:
-    """Captures an eager tensor for the gradient of a branch of a `tf.cond`.
-
-    By itself TensorFlow captures the handle of a variable in the current graph alone,
-    and fails, as what such a gradient reads must be in the graphs around it, too.
-
-    Args:
-        x: What is captured; left as it is, if that is no eager tensor.
-        branch: The graph of the branch, or of a function in it, of which the current
-            graph is the gradient.
+    So `in_a_branch` knows that a `tf.cond` around the step, as of Keras's
+    `steps_per_execution`, is around the tape too.
     """
-    if not isinstance(x, tf.__internal__.EagerTensor):
-        return x
-    graphs, graph = [], tf.compat.v1.get_default_graph()
-    if type(graph).__name__ != "_CondGradFuncGraph":
-        return graph.capture(branch.capture(x))
-    while hasattr(graph, "capture"):
-        graphs.append(graph)
-        graph = graph.outer_graph
-    for graph in reversed(graphs):
-        x = graph.capture(x)
-    return x
+    token = _TAPED.set(tf.compat.v1.get_default_graph())
+    try:
+        yield
+    finally:
+        _TAPED.reset(token)
+
+
+def in_a_branch() -> bool:
+    """Whether what is being traced is in a branch of a `tf.cond`, at any depth.
+
+    Not of one that is around the tape as well, see `taping`.
+    """
+    graph, taped = tf.compat.v1.get_default_graph(), _TAPED.get()
+    while graph is not None and graph is not taped:
+        if type(graph).__name__ == "CondBranchFuncGraph":
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def in_xla() -> bool:
@@ -267,10 +270,22 @@ def is_recorded() -> bool:
 
 
 def may_have_gradient(x: Any) -> bool:
-    """Whether a `tf.GradientTape` watches this tensor, or no tape could tell."""
+    """Whether a tensor depends on a variable, an argument, or what a tape watches."""
     from tensorflow.python.eager import record
 
-    return not is_recorded() or record.should_record_backprop([x])
+    todo, seen = [x], set()
+    while todo:
+        y = todo.pop()
+        if record.should_record_backprop([y]):
+            return True
+        if isinstance(y, tf.__internal__.EagerTensor) or id(y) in seen:
+            continue
+        seen.add(id(y))
+        if y.op.type == "Placeholder":
+            return True
+        if y.op.type not in ("StopGradient", "PreventGradient"):
+            todo += [z for z in y.op.inputs if z.dtype in _WITH_GRADIENT]
+    return False
 
 
 def unrecorded() -> Any:

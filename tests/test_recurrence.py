@@ -188,7 +188,7 @@ LOOPS = [
             *(("first", way, False, None) for way in (*WAYS, *BRANCHES)),
             *(("first", way, False, MASK) for way in (*WAYS[1:], BRANCHES[1])),
             # As by itself on a GPU; what is around the loops is not compiled.
-            *(("first", way, True, MASK) for way in (in_one, in_another, in_a_branch)),
+            *(("first", way, True, MASK) for way in (in_one, in_another)),
             ("first", in_one, True, None),
             *((order, way, False, MASK) for order in list(ORDERS)[1:3] for way in WAYS),
             *((order, in_one, True, MASK) for order in list(ORDERS)[1:3]),
@@ -206,18 +206,23 @@ def test_l2_loops_have_the_same_derivatives(order, way, compiled, mask, monkeypa
     def derive(outputs):
         return ORDERS[order](outputs, variables)
 
+    loop = in_training if way in BRANCHES else fast_scan
     expected = derive(lambda: run(plain_scan, mask)[:3])
-    check(way(derive, lambda: run(fast_scan, mask)[:3]), expected, order)
+    check(way(derive, lambda: run(loop, mask)[:3]), expected, order)
 
 
 CLOSING = {
-    "a tensor": lambda x, h, closed, project: project(closed[1], h) * closed[0] + x,
-    "a branch": lambda x, h, closed, project: tf.cond(
-        tf.reduce_sum(x) > 0, lambda: project(closed[1], h), lambda: closed[0] + h
+    "a tensor": lambda x, h, k, w, project: project(w, h) * k + x,
+    "a branch": lambda x, h, k, w, project: tf.cond(
+        tf.reduce_sum(x) > 0, lambda: project(w, h), lambda: k + h
     ),
-    "complex": lambda x, h, closed, project: tf.math.real(
-        tf.complex(project(closed[1], h), x) * tf.complex(x, closed[0] + h)
-    ),
+    "complex": lambda x, h, k, w, project: project(w, h) + x * tf.math.real(k),
+    "a list": lambda x, h, k, w, project: project(w, h) + x * k.read(1),
+}
+LIST = functools.partial(tf.TensorArray, "float32", 2, clear_after_read=False)
+MAKING = {
+    "complex": lambda gain: tf.complex(gain, tf.cos(gain)),
+    "a list": lambda gain: LIST().unstack([gain, gain]),
 }
 
 
@@ -228,15 +233,17 @@ def test_l2_whatever_a_step_is_made_of(kind, around):
     weight, gain, x = variable(3, 3), variable(2, 3), variable(4, 2, 3).value()
 
     def derive(order, loop=in_training, around=None):
-        def outputs():
-            closed = tf.sin(gain), weight
+        def run():
+            gained = tf.sin(gain)
+            closed = MAKING.get(kind, tf.identity)(gained)
 
             def step(x, states, constants, project):
-                h = CLOSING[kind](x, states[0], closed, project)
-                h = ops.tanh(h + constants)  # which it closes over, too
-                return (h,), [h]
+                h = CLOSING[kind](x, states[0], closed, weight, project)
+                return (h := ops.tanh(h + constants + gained),), [h]
 
-            run = lambda: loop(step, x, [x[0]], closed[0])[0][0]  # noqa: E731
+            return loop(step, x, [x[0]], gained)[0][0]
+
+        def outputs():
             if around == "function":
                 return [in_a_graph(run)]
             return [tf.cond(tf.size(x) > 0, run, run) if around else run()]
@@ -260,25 +267,6 @@ def test_l2_nothing_more_runs_where_nobody_asks():
     types = [operation.type for operation in graph.get_operations()]
     assert "PreventGradient" not in types
     assert sum("While" in x for x in types) == 2  # there and back
-
-
-def test_l2_a_penalty_within_what_xla_compiles_but_of_no_branch():
-    weight, x = variable(2, 2), tf.ones([3, 1, 2])
-
-    def step(x, states, constants, project):
-        h = ops.tanh(project(weight, states[0]) + x)
-        return (h,), [h]
-
-    def derive(scan, around=lambda outputs: outputs()):
-        return penalty(lambda: around(lambda: scan(step, x, [x[0]])[0]), [weight])
-
-    check(under_xla(derive, fast_scan), derive(plain_scan))
-
-    def in_branch(outputs):
-        return tf.cond(x[0, 0, 0] > 0, lambda: tuple(outputs()), lambda: (x,))
-
-    with pytest.raises(NotImplementedError, match="let the branch take all of them"):
-        in_one(functools.partial(derive, fast_scan), in_branch)
 
 
 @pytest.mark.slow
@@ -375,6 +363,17 @@ def test_only_training_in_a_graph_takes_the_fast_loop(monkeypatch):
         outputs = tf.function(run)(training) if graph else run(training)
         np.testing.assert_array_equal(outputs[:, 0, 0], [2, 3, 4])
         assert len(taken) == (training and graph)
+
+
+def test_several_steps_an_execution_take_it_too(monkeypatch):
+    """Keras puts each of them into a `tf.cond`, but its tape as well."""
+    taken, fast = [], fast_recurrence.fast_scan
+    spied = lambda *x: taken.append(found := fast(*x)) or found  # noqa: E731
+    monkeypatch.setattr(fast_recurrence, "fast_scan", spied)
+    model, ids = build("small", 9, 9, units=2), np.ones([4, 3], "int32")
+    model.compile("sgd", kl.SequenceCrossentropy(), steps_per_execution=2)
+    model.fit({"source": ids, "target": ids}, ids, batch_size=2, verbose=0)
+    assert taken and None not in taken
 
 
 def test_random_numbers_are_never_drawn_again():

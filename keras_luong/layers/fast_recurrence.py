@@ -27,7 +27,6 @@ import tensorflow as tf
 
 from keras_luong.compat import (
     autocast_as_now,
-    captured_as_in_a_branch,
     in_a_branch,
     in_this_graph,
     in_xla,
@@ -81,13 +80,16 @@ def fast_scan(
 
     Returns:
         The same; or None for a step that cannot be computed again: one that draws
-        random numbers or changes variables, calls `project` in a branch or a loop of
-        its own, or has complex numbers.
+        random numbers or changes variables, calls `project` in a branch, a loop or a
+        function of its own, or has complex numbers; or one that is in a branch of a
+        `tf.cond`, whose gradient reads no variables.
 
     Raises:
         ValueError: The step multiplies through `project` by a matrix that is not the
             same at every step.
     """
+    if not tf.executing_eagerly() and in_a_branch():
+        return None
     inputs = tf.convert_to_tensor(inputs)
     states = [tf.convert_to_tensor(state) for state in states]
     nest = tf.nest.map_structure(
@@ -98,8 +100,6 @@ def fast_scan(
     if traced is None:
         return None
     matrices, likes, closed = traced
-    if closed and in_a_branch():  # whose gradient could not read them
-        return None
     given = _Inputs(
         inputs,
         masks,
@@ -124,20 +124,16 @@ def fast_scan(
         with unrecorded():  # or TensorFlow would keep what second derivatives need
             outputs, finals, saved = forward(now)
         results = [*outputs, *finals]
-        graph = tf.compat.v1.get_default_graph() if in_a_branch() else None
 
         def gradient(*upstream, variables=None):
             variables = variables or []
-            branch = None if tf.compat.v1.get_default_graph() is graph else graph
             above = [tf.convert_to_tensor(dy) for dy in upstream if _floats(dy)]
             backward = _compiled(
-                functools.partial(_backward, step, matrices, likes, variables, closed),
-                branch,
+                functools.partial(_backward, step, matrices, likes, variables, closed)
             )
             first = backward(now, saved, above)
-            count = len(flat) - len(closed)
-            sources = flat, count, variables, above
-            first = iter(_differentiable(first, again, *sources, branch is not None))
+            sources = flat, len(closed), variables, above
+            first = iter(_differentiable(first, again, *sources))
             of_flat = [next(first) if _floats(x) else None for x in flat]
             return (of_flat, list(first)) if variables else of_flat
 
@@ -147,32 +143,20 @@ def fast_scan(
     return tuple(results[: len(likes)]), list(results[len(likes) :])
 
 
-def _compiled(function, branch=None):
-    """Compiles a function by XLA as `COMPILE_LOOPS` says: by default on a GPU.
-
-    Args:
-        function: The forward or the backward loop.
-        branch: The forward loop's graph, if that is in a branch of a `tf.cond`, and the
-            backward loop is elsewhere, as the tape is around the `cond`.
-    """
+def _compiled(function):
+    """Compiles a function by XLA as `COMPILE_LOOPS` says: by default on a GPU."""
     compiles = COMPILE_LOOPS
     if compiles is None:
         compiles = bool(tf.config.list_logical_devices("GPU"))
-    if not compiles and branch is None:
+    if not compiles:
         return function
 
-    @tf.function(autograph=False, jit_compile=compiles or None)
+    @tf.function(autograph=False, jit_compile=True)
     def compiled(*args):  # a TensorArray cannot leave what XLA compiles
         return tf.nest.map_structure(_stack, function(*args))
 
     def run(*args):
-        args = tf.nest.map_structure(_stack, args)
-        concrete = compiled.get_concrete_function(*args)  # with tapes, for its own
-        if branch is not None:
-            read = concrete.captured_inputs
-            read = [captured_as_in_a_branch(x, branch) for x in read]
-            concrete.set_external_captures(read)
-            args = tf.nest.map_structure(tf.identity, args)  # not as XLA captures them
+        compiled.get_concrete_function(*args)  # traced with tapes, for its own
         with unrecorded():
             return compiled(*args)
 
@@ -216,7 +200,9 @@ def _trace(step, x, states, constants):
         tape.watch(changing)
         outputs, _ = step(x, states, constants, project)
     made = _operations()[len(before) :]
-    if nested or not all(map(_can_be_repeated, made)):
+    outer = _captured(graph)
+    own = {id(y) for op in made for y in op.outputs}.difference(outer)
+    if nested or not all(_can_be_repeated(op, own) for op in made):
         return None
     weights = [matrix.weight for matrix in matrices]
     gradients = tape.gradient(weights, changing) if weights else []
@@ -226,7 +212,10 @@ def _trace(step, x, states, constants):
             "one that the step computed from its inputs or states: use ops.matmul"
         )
     likes = [tf.TensorSpec(y.shape, y.dtype) for y in outputs]
-    closed = _closed_over(made, [x, *states, *tf.nest.flatten(constants)])
+    own.update(map(id, [x, *states, *tf.nest.flatten(constants)]))
+    read = [y for op in made for y in op.inputs if _floats(y) and id(y) not in own]
+    each = {id(y): y for y in (outer.get(id(y), y) for y in read)}
+    closed = [y for y in each.values() if may_have_gradient(y)]
     if closed:  # but for those that are a part of the matrices alone
         with tf.GradientTape() as tape:
             tape.watch(closed)
@@ -245,24 +234,21 @@ def _with_constant_matrices(weights, inputs, transposed=False, bias=None, plus=N
     return matmul(weights, inputs, transposed, bias, plus)
 
 
-def _can_be_repeated(op):
-    """Whether an operation does the same once more, with real numbers."""
+def _can_be_repeated(op, own):
+    """Whether an operation does the same once more, with numbers that are real.
+
+    Of a list that is not its `own` (ids of tensors) a step's gradients would be lost.
+    """
     if op.op_def.is_stateful and op.type not in _HARMLESS:
         return False
-    return not any(y.dtype.is_complex for y in op.outputs)
+    if any(x.dtype == tf.variant and id(x) not in own for x in op.inputs):
+        return False
+    return not any(y.dtype.is_complex for y in (*op.inputs, *op.outputs))
 
 
-def _closed_over(made, given):
-    """Tensors with a gradient that these operations read, and were not given."""
-    if not made:
-        return []
-    captures = getattr(made[0].graph, "captures", ())
-    outer = {id(inner): tensor for tensor, inner in captures}
-    own = {id(y) for op in made for y in op.outputs}.difference(outer)
-    read = [x for op in made for x in op.inputs if _floats(x) and id(x) not in own]
-    closed = {id(x): x for x in (outer.get(id(x), x) for x in read)}
-    own = set(map(id, given))
-    return [x for key, x in closed.items() if key not in own and may_have_gradient(x)]
+def _captured(graph):
+    """The tensors of outer graphs, by the ids of those that stand for them in this."""
+    return {id(inner): outer for outer, inner in getattr(graph, "captures", ())}
 
 
 def _operations():
@@ -489,7 +475,7 @@ def _of_bias(dz):
     return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
-def _differentiable(first, again, flat, count, variables, upstream, of_a_branch):
+def _differentiable(first, again, flat, closed, variables, upstream):
     """The same gradients, which can be differentiated themselves.
 
     They were made by a loop that TensorFlow does not look into. Where somebody asks for
@@ -500,25 +486,17 @@ def _differentiable(first, again, flat, count, variables, upstream, of_a_branch)
         first: The gradients of what is floating in `flat`, then of the variables.
         again: `flat -> results`, by operations that TensorFlow differentiates.
         flat: What the results are computed from.
-        count: How many of those are arguments; the step closes over the others.
+        closed: How many of those, the last, the step closes over.
         variables: Those that are read besides.
         upstream: The gradients of the results.
-        of_a_branch: Whether they are those of a branch of a `tf.cond`.
-
-    Raises:
-        NotImplementedError: In a second derivative, if they are.
     """
+    count = len(flat) - closed
     flat = [in_this_graph(x) for x in flat]
-    read = [] if of_a_branch else [tf.convert_to_tensor(x) for x in variables]
+    read = [tf.convert_to_tensor(variable) for variable in variables]
 
     @tf.custom_gradient
     def tied(*args):
         def gradient(*above):
-            if of_a_branch:
-                raise NotImplementedError(
-                    "The gradient of a recurrence in a branch of a `tf.cond` has no "
-                    "gradient itself: let the branch take all of them"
-                )
             # One tensor may stand for two arguments: here each is one of its own.
             given = [*map(tf.identity, args[:count]), *flat[count:]]
             upstream = [tf.identity(dy) for dy in args[len(flat) + len(read) :]]

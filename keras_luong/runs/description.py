@@ -501,8 +501,9 @@ def _unknown_to_the_start(
     most = max(train["unknown_source"], train["unknown_target"]) / new
     if most >= LEAST_UNKNOWN:
         yield (
-            f"about {most:.1%} of the new text's tokens are <unk>, as the vocabulary "
-            f"of {config.init_from} lacks their characters: grow_vocab 500 adds them"
+            f"up to {min(most, 1):.1%} of the new text's tokens are <unk>, as the "
+            f"vocabulary of {config.init_from} lacks their characters: grow_vocab 500 "
+            "adds them"
         )
 
 

@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_luong.compat import flat_layers, get_keras_mask, made_by
+from keras_luong.compat import flat_layers, get_keras_mask, made_by, taping
 from keras_luong.layers.recurrence import forgo_cudnn
 from keras_luong.training.losses import SequenceCrossentropy
 from keras_luong.training.metrics import TokenMean
@@ -261,7 +261,8 @@ class FusedModel(keras.Model):
         """
         if keras.backend.backend() == "tensorflow" and jit_compile == "auto":
             jit_compile = False
-        self._with_cudnn_again()
+        undo, self._with_cudnn_again = self._with_cudnn_again, lambda: None
+        undo()
         if jit_compile is True:
             self._with_cudnn_again = forgo_cudnn(flat_layers(self))
         metrics = [] if metrics is None else metrics  # None keeps former ones
@@ -305,8 +306,12 @@ class FusedModel(keras.Model):
 
     def train_step(self, *args: Any) -> dict[str, Tensor]:
         """One step of `fit`."""
-        if not self._fused or self.jit_compile:
-            return super().train_step(*args)
+        with taping():
+            if not self._fused or self.jit_compile:
+                return super().train_step(*args)
+            return self._fused_train_step(*args)
+
+    def _fused_train_step(self, *args):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(*args)
         with tf.GradientTape() as tape:
             loss, scores = self._fused_loss(x, y, sample_weight, training=True)
