@@ -126,7 +126,7 @@ SAID = [
      "--batch_tokens 200 --rounds 1", r'\n.*"shapes": ([1-9]|1[0-5]),'),
     ("benchmarks/decode.py", DECODE, DECODED),
     ("benchmarks/gpu_step.py", f"--rehearse --jax false {GPU}",
-     r"JAX \| ended with 1: nothing.* TensorFlow, neither \| [1-9].* train \|.*[1-9]"),
+     r" train \|.*[1-9].*JAX \| ended with 1: nothing.* TensorFlow, neither \| [1-9]"),
     ("benchmarks/compare_attention.py", f"{DATA} {TINY} --out {{tmp}} --variants "
      "'global (dot)'",
      r"\n\| global \(dot\) \|[^\n]*\n?$"),
