@@ -111,8 +111,7 @@ class MultiHeadLuongAttention(LuongAttention):
         """See `LuongAttention.prepare`; keys and values are by head, [B, N, S, d]."""
         memory = super().prepare(value, mask, key)
         values = matmul(self.value_kernel, memory.values)
-        keys, values = [split_heads(x, self.num_heads) for x in (memory.keys, values)]
-        return memory._replace(values=values, keys=keys)
+        return memory._replace(values=split_heads(values, self.num_heads))
 
     def attend(
         self,
@@ -212,17 +211,21 @@ class HeadScores(Score):
                 score.build((*query_shape[:-1], size), (*key_shape[:-1], size))
 
     def prepare(self, key: Tensor) -> Tensor:
-        """The keys of all heads, side by side: [B, S, N k]."""
+        """The keys of each head: [B, N, S, k]."""
         heads = split_heads(matmul(self.key_kernel, key), self.num_heads)
+        first = self.scores[0]
+        if not first.variables:  # once for all
+            return in_heads(first.prepare(in_one_batch(heads)), self.num_heads)
         prepared = [s.prepare(heads[:, n]) for n, s in enumerate(self.scores)]
-        return ops.concatenate(prepared, -1)
+        return ops.stack(prepared, axis=1)
 
     def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:
         """Scores queries [B, Q, Hq] against keys [B, N, S, k]: [B, N, Q, S]."""
         query = split_heads(project(self.query_kernel, query), self.num_heads)
-        if type(self.scores[0]).call is Score.call:  # once for all, without weights
+        first = self.scores[0]
+        if not first.variables or type(first).call is Score.call:  # once for all
             flat = in_one_batch(query), in_one_batch(key)
-            return in_heads(self.scores[0](*flat, project=project), self.num_heads)
+            return in_heads(first(*flat, project=project), self.num_heads)
         scores = [
             score(query[:, n], key[:, n], project=project)
             for n, score in enumerate(self.scores)

@@ -18,9 +18,6 @@ from keras import ops
 
 from keras_luong.types import Tensor
 
-#: From how many queries on it is cheaper to turn the keys than the queries.
-_MANY = 16
-
 #: A function like `matmul`.
 Project: TypeAlias = Callable[..., Tensor]
 
@@ -63,9 +60,9 @@ def matmul(
         product = _flat_matmul(inputs, weights)
     elif not transposed:
         product = ops.matmul(inputs, weights)
-    elif not isinstance(inputs.shape[1], int) or inputs.shape[1] >= _MANY:
-        product = ops.matmul(inputs, ops.transpose(weights, (0, 2, 1)))
-    else:  # of a step: turning inputs and product is cheaper than turning the keys
+    elif inputs.shape[1] != 1:  # the dots let one sentence serve a whole batch
+        product = ops.einsum("...qn,...mn->...qm", inputs, weights)
+    else:  # of a step: turning one query and its product is cheaper
         turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
         product = ops.transpose(turned, (0, 2, 1))
     bias = bias() if callable(bias) else bias
