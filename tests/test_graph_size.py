@@ -144,13 +144,13 @@ OF_RUNS = {"max_length": None, "length_penalty": 1.2, "early_stopping": "first"}
 BEAM = kl.BeamSearch(5, **OF_RUNS)
 UNCOMPACT = dataclasses.replace(BEAM, compact=False)
 SIZES = {
-    "beam": (kl.BeamSearch(), [IDS], {}, 121, 465),
+    "beam": (kl.BeamSearch(), [IDS], {}, 119, 463),
     # A tied output layer adds one transpose.
-    "tied": (kl.BeamSearch(), [IDS], {"tie_embeddings": "target"}, 121, 466),
-    "one sentence": (kl.BeamSearch(), [ONE], {}, 110, 396),
+    "tied": (kl.BeamSearch(), [IDS], {"tie_embeddings": "target"}, 119, 464),
+    "one sentence": (kl.BeamSearch(), [ONE], {}, 108, 394),
     "greedy": (kl.GreedySearch(), [IDS], {}, 121, 459),
-    "of runs": (BEAM, [IDS], {}, 137, 489),
-    "of runs, one sentence": (BEAM, [ONE], {}, 122, 420),
+    "of runs": (BEAM, [IDS], {}, 135, 487),
+    "of runs, one sentence": (BEAM, [ONE], {}, 120, 418),
     "of runs, greedy": (kl.BeamSearch(1, **OF_RUNS), [IDS], {}, 135, 481),
     "given targets": (force, [IDS, IDS], {}, 70, 322),
 }
