@@ -108,9 +108,9 @@ def test_products_sum_pairs_and_take_no_batch_for_another():
     np.testing.assert_allclose(result, x @ v + y @ w, rtol=1e-5)
     half = matmul(keras.ops.array(v, "float32"), keras.ops.array(x, "float16"))
     assert keras.backend.standardize_dtype(half.dtype) == "float16"
-    for queries in (2, 20):  # from 16 on the keys are turned
-        query, key = rng.normal(size=(3, queries, 4)), rng.normal(size=(3, 5, 4))
-        expected = np.einsum("bqh,bsh->bqs", query, key)
+    for shape in ((3, 1, 4), (3, 2, 4), (1, 2, 4)):  # of one query it is another product
+        query, key = rng.normal(size=shape), rng.normal(size=(3, 5, 4))
+        expected = query @ np.swapaxes(key, 1, 2)
         np.testing.assert_allclose(dot(query, key), expected, rtol=1e-4, atol=1e-6)
 
 
@@ -148,6 +148,21 @@ def test_l10_a_shared_score_is_shared_in_a_file(mode, example, tmp_path):
         assert layers[0].coverage_kernel.shape == (8,)
         assert layers[1].location_bias.shape == (8,)
         assert "shared_object_id" not in layers[0].get_config()["score_mode"]
+
+
+@pytest.mark.parametrize("kind", [kl.LuongAttention, kl.LocalAttention])
+def test_a_score_of_ones_own_may_have_a_dtype_of_its_own(kind, example):
+    """It computes in that one; weights and context are in the layer's."""
+    query, value = np.random.default_rng(0).normal(size=(2, 2, 5, 4))
+    results = []
+    for dtype in ("float32", "float64"):
+        layer = kind(score_mode=example(dtype=dtype), dtype="float64")
+        layer.build(query.shape, value.shape)
+        layer.set_weights([np.full(w.shape, 0.1) for w in layer.weights])
+        results.append(layer(query, value, return_attention_scores=True))
+    for x, y in zip(*results, strict=True):
+        assert x.dtype == y.dtype == "float64"
+        np.testing.assert_allclose(x, y, rtol=1e-5)
 
 
 @keras.saving.register_keras_serializable("tests")

@@ -17,7 +17,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_axes, check_flag, check_rate, check_size
-from keras_luong.compat import autocasting, serialize_shared, set_keras_mask
+from keras_luong.compat import serialize_shared, set_keras_mask
 from keras_luong.layers.base import BaseLayer, Kernel, arguments_of, weight_config
 from keras_luong.layers.cells import draw_noise, dropped
 from keras_luong.layers.inputs import (
@@ -48,7 +48,7 @@ from keras_luong.layers.normalizers import (
 )
 from keras_luong.layers.projection import Project, dot, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode, Noise, scan
-from keras_luong.layers.scores import Score, make_score
+from keras_luong.layers.scores import Score, make_score, prepare_keys
 from keras_luong.types import Shape, Tensor, Tensors
 
 
@@ -74,7 +74,7 @@ def attention_weights(
 
     Returns:
         Weights, zeros where the mask is False, and scores: float32, or float64 where
-        the scores are, [B, Q, S].
+        the query is, [B, Q, S].
 
     Example:
         >>> query, keys = np.ones((2, 4, 8), "float32"), np.ones((2, 5, 8), "float32")
@@ -86,9 +86,12 @@ def attention_weights(
     wide = ops.cast(scores, weights_dtype(scores.dtype))
     normalizer = get_normalizer(normalizer)
     if normalizer is masked_softmax:
-        return masked_softmax(scores, mask), wide
-    mask = ops.ones_like(wide, dtype="bool") if mask is None else mask
-    return normalizer(wide, mask), wide
+        weights = masked_softmax(scores, mask)
+    else:
+        mask = ops.ones_like(wide, dtype="bool") if mask is None else mask
+        weights = normalizer(wide, mask)
+    dtype = weights_dtype(query.dtype)  # a user's own score may have another
+    return ops.cast(weights, dtype), ops.cast(wide, dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -359,8 +362,7 @@ class LuongAttention(BaseLayer):
     def _prepare_keys(self, score, key):
         """The keys of one score, [B, S, Hk]."""
         try:
-            with autocasting(score):
-                return score.prepare(key)
+            return prepare_keys(score, key)
         except AttributeError as error:
             if score.built or not isinstance(error.obj, keras.layers.Layer):
                 raise

@@ -22,7 +22,7 @@ from keras_luong.layers.memory import Memory
 from keras_luong.layers.normalizers import hardened, masked_logits
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Score, another_score
+from keras_luong.layers.scores import Score, another_score, prepare_keys
 from keras_luong.types import Shape, Tensor
 
 
@@ -215,8 +215,8 @@ class HeadScores(Score):
         heads = split_heads(matmul(self.key_kernel, key), self.num_heads)
         first = self.scores[0]
         if not first.variables:  # once for all
-            return in_heads(first.prepare(in_one_batch(heads)), self.num_heads)
-        prepared = [s.prepare(heads[:, n]) for n, s in enumerate(self.scores)]
+            return in_heads(prepare_keys(first, in_one_batch(heads)), self.num_heads)
+        prepared = [prepare_keys(s, heads[:, n]) for n, s in enumerate(self.scores)]
         return ops.stack(prepared, axis=1)
 
     def call(self, query: Tensor, key: Tensor, project: Project = matmul) -> Tensor:

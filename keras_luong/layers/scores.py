@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from keras_luong.checks import check_choice, check_size
+from keras_luong.compat import autocasting
 from keras_luong.layers.base import BaseLayer, Kernel, weight_config
 from keras_luong.layers.memory import weights_dtype
 from keras_luong.layers.projection import Project, dot, matmul
@@ -403,6 +404,20 @@ def make_score(
     if score_mode == "location":
         options["max_source_length"] = max_source_length
     return SCORES[score_mode](units=units, **options)
+
+
+def prepare_keys(score: Score, key: Tensor) -> Tensor:
+    """What a score's `prepare` makes of keys, in the score's dtype.
+
+    A user's own may have another than its attention. Keras casts what `call` gets, but
+    not what other methods do.
+
+    Args:
+        score: One that is built.
+        key: [B, S, Hk], of any floating dtype.
+    """
+    with autocasting(score):
+        return score.prepare(ops.cast(key, score.compute_dtype))
 
 
 def another_score(score_mode: Any, number: int) -> Any:
