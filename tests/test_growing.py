@@ -14,6 +14,7 @@ from keras_luong.config.presets import PRESETS
 from keras_luong.models.growing import PARTS, freeze, grow_into
 from keras_luong.models.translation_model import model_class
 from keras_luong.special_ids import UNK_ID
+from keras_luong.text import growing
 from keras_luong.text.growing import add_tokens, grow_tokenizers, origins
 from keras_luong.text.tags import check_tag, tags_of
 from keras_luong.training.optimizers import make_optimizer
@@ -50,6 +51,10 @@ def test_k2_a_new_script_is_known_and_old_ids_stay(shared):
     old = pair(shared)
     new = grow_tokenizers(old, NEW, 40)
     assert new.shared == shared
+    sample = SimpleNamespace(sources=CYRILLIC, targets=["ÄÖ Ä"])
+    missing = growing.missing_characters(old, sample)  # the most frequent first
+    assert missing[:2] == ["к", "а"] and {*missing} > set("бшÄÖ") and " " not in missing
+    assert growing.missing_characters(new, sample) == []
     for side in ("source", "target"):
         before, now = getattr(old, side), getattr(new, side)
         assert now.vocabulary[: before.vocab_size] == before.vocabulary

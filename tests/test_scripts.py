@@ -127,9 +127,8 @@ SAID = [
     ("benchmarks/decode.py", DECODE, DECODED),
     ("benchmarks/gpu_step.py", f"--rehearse --jax false {GPU}",
      r" train \|.*[1-9].*JAX \| ended with 1: nothing.* TensorFlow, neither \| [1-9]"),
-    ("benchmarks/compare_attention.py", f"{DATA} {TINY} --out {{tmp}} --variants "
-     "'global (dot)'",
-     r"\n\| global \(dot\) \|[^\n]*\n?$"),
+    ("benchmarks/compare_attention.py", f"{DATA} {TINY} --out {{tmp}} --variants none "
+     "'local-p (general)'", r"\n\| none \|[^\n]*\n\| local-p \(general\) \|[^\n]*\n?$"),
     ("examples/demo.py", "--epochs 1 --limit_examples 200",
      "BLEU.*from the SavedModel alone.*Attention picture  runs/demo/attention.png"),
 ]  # fmt: skip

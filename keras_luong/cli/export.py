@@ -243,19 +243,22 @@ def origin(options: ExportOptions, precision: str | None) -> dict[str, Any]:
         `{"precision": ..., "run": ...}`: of the run how it was trained, how it is
         searched, and, if it has been evaluated, what BLEU it then had by which search,
         with sacrebleu's signature. (The export may search in another way.) Where there
-        is an ensemble, also `"ensemble": [...]`, with the same of the other runs.
+        is an ensemble, also `"ensemble": [...]`, with the same of the other runs. Of
+        paths only the last name, as others will read it.
 
     Raises:
         ValueError: A file of a run is damaged.
     """
-    runs = [
-        {
-            **{name: record[name] for name in ("model", "settings", "search")},
-            "results": read_results(run_dir),
-        }
-        for run_dir in (options.run_dir, *options.ensemble)
-        for record in [read_record(run_dir)]
-    ]
-    run = runs[0]
-    about = {"precision": precision or run["model"]["config"].get("dtype"), "run": run}
-    return {**about, "ensemble": runs[1:]} if options.ensemble else about
+    runs = []
+    for run_dir in (options.run_dir, *options.ensemble):
+        record = read_record(run_dir)
+        settings = dict(record["settings"])
+        for name in ("data", "init_from"):
+            if path := settings.get(name):
+                settings[name] = Path(path).name
+        about = {"model": record["model"], "settings": settings}
+        about |= {"search": record["search"], "results": read_results(run_dir)}
+        runs.append(about)
+    precision = precision or runs[0]["model"]["config"].get("dtype")
+    alone = {"precision": precision, "run": runs[0]}
+    return {**alone, "ensemble": runs[1:]} if options.ensemble else alone

@@ -38,6 +38,7 @@ from keras_luong.text.corpora import load_corpus
 from keras_luong.text.corpus import Corpus, check_split, notes, read_blocks
 from keras_luong.text.corpus_files import unit_of
 from keras_luong.text.faults import FaultCount, fault_notes
+from keras_luong.text.growing import missing_characters
 from keras_luong.text.hashes import Sample
 from keras_luong.text.language_guess import language_doubts
 from keras_luong.text.survey import Survey
@@ -58,6 +59,8 @@ FEWEST_TOKENS_A_PIECE = 10
 FEWEST_FOR_BLEU = 100
 #: Share of tokens that are `<unk>` from which translations are seen to suffer.
 LEAST_UNKNOWN = 0.01
+#: How many of the characters that a vocabulary lacks are named.
+MOST_CHARACTERS = 10
 #: More notes than these nobody reads; `keras-luong check` has all that is wrong.
 MOST_NOTES = 10
 #: Whoever waits longer than this for a training should know it early.
@@ -196,9 +199,9 @@ def count_texts(
         for split, x in seen.overlaps(learned).items()
         if x.sources or x.validated
     }
-    # 3. What looks like a tag in front of some sources, and is no token.
+    # 3. What looks like a tag in front of some sources, and what else is no token.
     known = tags_of(tokenizers.source)
-    tags = seen.splits["train"].tags
+    tags, sample = seen.splits["train"].tags, seen.splits["train"].sample
     mixed = int(run.training_pairs.cardinality()) if run.config.mix_old else None
     counted = {
         **train.left_out,
@@ -209,6 +212,7 @@ def count_texts(
         "in_splits": in_splits,
         "start_compared": compared,
         "unknown_tags": {tag: tags[tag] for tag in sorted(tags) if tag not in known},
+        "unknown_characters": "".join(missing_characters(tokenizers, sample)),
         "ids": crc32(tokens),
         "splits": {name: x.fingerprint.pairs for name, x in seen.splits.items()},
         "mixed": mixed and mixed - run.texts["train"]["pairs"],
@@ -500,10 +504,13 @@ def _unknown_to_the_start(
     new = 1 - (config.mix_old or 0)
     most = max(train["unknown_source"], train["unknown_target"]) / new
     if most >= LEAST_UNKNOWN:
+        lacking = train["unknown_characters"]
+        number, named = len(lacking), " ".join(lacking[:MOST_CHARACTERS])
+        more = f" and {number - MOST_CHARACTERS} more" * (number > MOST_CHARACTERS)
         yield (
             f"up to {min(most, 1):.1%} of the new text's tokens are <unk>, as the "
-            f"vocabulary of {config.init_from} lacks their characters: grow_vocab 500 "
-            "adds them"
+            f"vocabulary of {config.init_from} lacks {named or 'its words'}{more}: "
+            f"grow_vocab {number or 500} adds them"
         )
 
 

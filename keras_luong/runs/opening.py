@@ -49,7 +49,8 @@ from keras_luong.training.strategies import worker_index
 COUNTED = (
     *("empty", "too_long", "unknown_source", "unknown_target", "source_tokens"),
     *("target_tokens", "steps", "passes", "parts", "batch_shapes", "in_splits"),
-    *("start_compared", "unknown_tags", "ids", "splits", "mixed", "doubts", "faults"),
+    *("start_compared", "unknown_tags", "unknown_characters", "ids", "splits"),
+    *("mixed", "doubts", "faults"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 from keras_luong.checks import check_size
 from keras_luong.config.training import DataConfig
 from keras_luong.special_ids import EOS_ID, UNK_ID
+from keras_luong.text.hashes import Sample
 from keras_luong.text.sentencepiece import (
     SentencePieceTokenizer,
     normalizer,
@@ -100,6 +102,27 @@ def add_tokens(
         for side, tokenizer in (("source", source), ("target", target))
     )
     return TokenizerPair(*new)
+
+
+def missing_characters(tokenizers: TokenizerPair, sample: Sample) -> list[str]:
+    """The characters of a text for which SentencePiece has no token.
+
+    Args:
+        tokenizers: Those of its sources and targets; others miss none.
+        sample: Some of its pairs.
+
+    Returns:
+        The most frequent first.
+    """
+    missing = Counter[str]()
+    source, target = tokenizers.source, tokenizers.target
+    for texts, tokenizer in (sample.sources, source), (sample.targets, target):
+        seen = Counter(itertools.chain.from_iterable(texts))
+        if seen and isinstance(tokenizer, SentencePieceTokenizer):
+            rows = tokenizer.encode([*seen]).to_list()
+            known = {x for x, row in zip(seen, rows, strict=True) if UNK_ID not in row}
+            missing.update({x: n for x, n in seen.items() if x not in known})
+    return [x for x, _ in missing.most_common()]
 
 
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
