@@ -241,8 +241,8 @@ def test_what_is_given_stays():
         return AutoTraining("x", given=given).choose(CAPTIONS, "en", "de")
 
     config = choose(units=24, max_length=7, epochs=3)
-    assert (config.model["units"], config.max_length, config.epochs) == (24, 7, 3)
-    assert (config.data, config.source, config.target) == ("x", "en", "de")
+    assert (config.max_length, config.epochs, config.model["dropout"]) == (7, 3, 0.02)
+    assert (config.data, config.target, config.model["units"]) == ("x", "de", 24)
     assert config.vocab_size == choose_settings(CAPTIONS)["vocab_size"]
     assert choose(optimizer="sgd").learning_rate == 1.0  # its own
     # Vocabularies of their own tie what can be tied.

@@ -88,7 +88,7 @@ REASONS = {
     "tokenizer": "pieces of words, learned from the text",
     "vocab_size": "pieces, one vocabulary for both languages",
     "units": "size of the LSTMs",
-    "dropout": "the less text, the more",
+    "dropout": "the less text and the more units, the more",
     "word_dropout": "whole words, where there is little text",
     "batch_tokens": "tokens of a batch",
     "max_length": "tokens; nearly every pair is shorter",
@@ -151,9 +151,10 @@ class AutoTraining:
         Raises:
             TypeError, ValueError: If a given value cannot be.
         """
-        return self.config(
-            {**choose_settings(facts), **self._overrides}, source, target
-        )
+        settings = choose_settings(facts)
+        share = min(self.given.get("units", math.inf) / settings["units"], 1)
+        settings["dropout"] = round(settings["dropout"] * share, 2)  # of fewer units
+        return self.config({**settings, **self._overrides}, source, target)
 
     def config(
         self, settings: Mapping[str, Any], source: str, target: str
