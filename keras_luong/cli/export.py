@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from keras_luong.cli.options import SearchOptions, check_writable
+from keras_luong.config.training import without_folders
 from keras_luong.runs.run import read_record, read_results
 
 if TYPE_CHECKING:
@@ -252,13 +253,9 @@ def origin(options: ExportOptions, precision: str | None) -> dict[str, Any]:
     runs = []
     for run_dir in (options.run_dir, *options.ensemble):
         record = read_record(run_dir)
-        settings = dict(record["settings"])
-        for name in ("data", "init_from"):
-            if path := settings.get(name):
-                settings[name] = Path(path).name
-        about = {"model": record["model"], "settings": settings}
-        about |= {"search": record["search"], "results": read_results(run_dir)}
-        runs.append(about)
+        about = {name: record[name] for name in ("model", "search")}
+        about |= {"settings": without_folders(record["settings"])}
+        runs.append({**about, "results": read_results(run_dir)})
     precision = precision or runs[0]["model"]["config"].get("dtype")
     alone = {"precision": precision, "run": runs[0]}
     return {**alone, "ensemble": runs[1:]} if options.ensemble else alone

@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, Literal
 
 from keras_luong.checks import check_choice
@@ -613,6 +613,31 @@ def with_found_paths(
                 for path in ([given] if given in paths else given.split(","))
             )
     return renamed
+
+
+def without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a run's settings for others to read: of each path the last name alone.
+
+    Args:
+        settings: The run's settings.
+
+    Example:
+        >>> from keras_luong.config.training import without_folders
+        >>> without_folders({"data": "/home/me/corpus", "epochs": 20})
+        {'data': 'corpus', 'epochs': 20}
+    """
+    short = dict(settings)
+    for name in _NAMES:
+        if isinstance(given := settings.get(name), str):
+            short[name] = ",".join(map(_last_name, _paths_in(given)))
+    return short
+
+
+def _last_name(data: str) -> str:
+    """The last name of a path; tensorflow-datasets' `wmt14_translate/de-en` is none."""
+    if not (os.path.exists(data) or os.path.isabs(data) or "\\" in data):
+        return data
+    return PureWindowsPath(os.path.abspath(data)).name  # which takes / and \
 
 
 def _from_here(place: Path, given: str) -> str:

@@ -360,7 +360,7 @@ class LuongAttention(BaseLayer):
         return make_memory(value, keys if len(keys) > 1 else keys[0], mask)
 
     def _prepare_keys(self, score, key):
-        """The keys of one score, [B, S, Hk]."""
+        """What one score makes of the keys, such as [B, S, Hk]."""
         try:
             return prepare_keys(score, key)
         except AttributeError as error:

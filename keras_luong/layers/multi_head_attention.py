@@ -22,8 +22,17 @@ from keras_luong.layers.memory import Memory
 from keras_luong.layers.normalizers import hardened, masked_logits
 from keras_luong.layers.projection import Project, matmul
 from keras_luong.layers.recurrence import INFERENCE, Mode
-from keras_luong.layers.scores import Score, another_score, prepare_keys
+from keras_luong.layers.scores import (
+    CosineScore,
+    DotScore,
+    ScaledDotScore,
+    Score,
+    another_score,
+    prepare_keys,
+)
 from keras_luong.types import Shape, Tensor
+
+_WITHOUT_WEIGHTS = frozenset({DotScore, ScaledDotScore, CosineScore})
 
 
 @keras.saving.register_keras_serializable(package="keras_luong")
@@ -191,6 +200,8 @@ class HeadScores(Score):
         **kwargs: As in `Score`; the kernel options are those of the two kernels.
     """
 
+    _keeps_dtypes = True  # each score casts to its own
+
     query_kernel = Kernel()
     key_kernel = Kernel()
 
@@ -214,7 +225,7 @@ class HeadScores(Score):
         """The keys of each head: [B, N, S, k]."""
         heads = split_heads(matmul(self.key_kernel, key), self.num_heads)
         first = self.scores[0]
-        if not first.variables:  # once for all
+        if type(first) in _WITHOUT_WEIGHTS:  # one serves all heads
             return in_heads(prepare_keys(first, in_one_batch(heads)), self.num_heads)
         prepared = [prepare_keys(s, heads[:, n]) for n, s in enumerate(self.scores)]
         return ops.stack(prepared, axis=1)
@@ -223,7 +234,7 @@ class HeadScores(Score):
         """Scores queries [B, Q, Hq] against keys [B, N, S, k]: [B, N, Q, S]."""
         query = split_heads(project(self.query_kernel, query), self.num_heads)
         first = self.scores[0]
-        if not first.variables or type(first).call is Score.call:  # once for all
+        if type(first) in _WITHOUT_WEIGHTS or type(first).call is Score.call:
             flat = in_one_batch(query), in_one_batch(key)
             return in_heads(first(*flat, project=project), self.num_heads)
         scores = [

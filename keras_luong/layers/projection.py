@@ -62,7 +62,7 @@ def matmul(
         product = ops.matmul(inputs, weights)
     elif inputs.shape[1] != 1:  # the dots let one sentence serve a whole batch
         product = ops.einsum("...qn,...mn->...qm", inputs, weights)
-    else:  # of a step: turning one query and its product is cheaper
+    else:  # of a step: turning one query and its product is cheaper than all keys
         turned = ops.matmul(weights, ops.transpose(inputs, (0, 2, 1)))
         product = ops.transpose(turned, (0, 2, 1))
     bias = bias() if callable(bias) else bias

@@ -417,7 +417,8 @@ def prepare_keys(score: Score, key: Tensor) -> Tensor:
         key: [B, S, Hk], of any floating dtype.
     """
     with autocasting(score):
-        return score.prepare(ops.cast(key, score.compute_dtype))
+        wanted = score.compute_dtype if score.autocast else key.dtype
+        return score.prepare(ops.cast(key, wanted))
 
 
 def another_score(score_mode: Any, number: int) -> Any:

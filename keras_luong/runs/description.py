@@ -12,6 +12,7 @@ import itertools
 import math
 import sys
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -202,6 +203,7 @@ def count_texts(
     # 3. What looks like a tag in front of some sources, and what else is no token.
     known = tags_of(tokenizers.source)
     tags, sample = seen.splits["train"].tags, seen.splits["train"].sample
+    missing = missing_characters(tokenizers, sample, run.config.character_coverage)
     mixed = int(run.training_pairs.cardinality()) if run.config.mix_old else None
     counted = {
         **train.left_out,
@@ -212,7 +214,7 @@ def count_texts(
         "in_splits": in_splits,
         "start_compared": compared,
         "unknown_tags": {tag: tags[tag] for tag in sorted(tags) if tag not in known},
-        "unknown_characters": "".join(missing_characters(tokenizers, sample)),
+        "unknown_characters": "".join(missing),
         "ids": crc32(tokens),
         "splits": {name: x.fingerprint.pairs for name, x in seen.splits.items()},
         "mixed": mixed and mixed - run.texts["train"]["pairs"],
@@ -505,13 +507,22 @@ def _unknown_to_the_start(
     most = max(train["unknown_source"], train["unknown_target"]) / new
     if most >= LEAST_UNKNOWN:
         lacking = train["unknown_characters"]
-        number, named = len(lacking), " ".join(lacking[:MOST_CHARACTERS])
-        more = f" and {number - MOST_CHARACTERS} more" * (number > MOST_CHARACTERS)
+        named = " ".join(map(_visible, lacking[:MOST_CHARACTERS]))
+        more, them = len(lacking) - MOST_CHARACTERS, "grow_vocab 500 adds them"
+        if lacking:
+            them = f"grow_vocab {len(lacking)} adds them; 500 add longer pieces, too, "
+            them += "which want thousands of pairs"
         yield (
             f"up to {min(most, 1):.1%} of the new text's tokens are <unk>, as the "
-            f"vocabulary of {config.init_from} lacks {named or 'its words'}{more}: "
-            f"grow_vocab {number or 500} adds them"
+            f"vocabulary of {config.init_from} lacks {named or 'its words'}"
+            f"{f' and {more} more characters' * (more > 0)}: {them}"
         )
+
+
+def _visible(character: str) -> str:
+    """A character that can be seen, or its number."""
+    seen = character.isprintable() and not unicodedata.combining(character)
+    return character if seen else f"U+{ord(character):04X}"
 
 
 def _few_steps(config: TrainingConfig, train: Mapping[str, Any]) -> Iterator[str]:

@@ -15,15 +15,19 @@ from keras_luong.config.training import DataConfig
 from keras_luong.special_ids import EOS_ID, UNK_ID
 from keras_luong.text.hashes import Sample
 from keras_luong.text.sentencepiece import (
+    RESERVED,
+    WORD_START,
     SentencePieceTokenizer,
     normalizer,
     parse_model,
 )
+from keras_luong.text.tags import remove_tag
 from keras_luong.text.tokenizer import Tokenizer, nonblank
 from keras_luong.text.tokenizer_pair import TokenizerPair, sample_sides
 from keras_luong.text.words import WordTokenizer
 
 Texts: TypeAlias = Iterable[str | bytes]
+_NO_PIECES = " ", WORD_START, *RESERVED
 
 
 def grow_tokenizers(
@@ -104,12 +108,17 @@ def add_tokens(
     return TokenizerPair(*new)
 
 
-def missing_characters(tokenizers: TokenizerPair, sample: Sample) -> list[str]:
-    """The characters of a text for which SentencePiece has no token.
+def missing_characters(
+    tokenizers: TokenizerPair,
+    sample: Sample,
+    coverage: float = DataConfig.character_coverage,
+) -> list[str]:
+    """The characters of a text that SentencePiece lacks, and that growing would add.
 
     Args:
-        tokenizers: Those of its sources and targets; others miss none.
+        tokenizers: Those of its sources and targets; others lack none.
         sample: Some of its pairs.
+        coverage: Share of the text that what it learns must cover.
 
     Returns:
         The most frequent first.
@@ -117,12 +126,15 @@ def missing_characters(tokenizers: TokenizerPair, sample: Sample) -> list[str]:
     missing = Counter[str]()
     source, target = tokenizers.source, tokenizers.target
     for texts, tokenizer in (sample.sources, source), (sample.targets, target):
-        seen = Counter(itertools.chain.from_iterable(texts))
-        if seen and isinstance(tokenizer, SentencePieceTokenizer):
-            rows = tokenizer.encode([*seen]).to_list()
-            known = {x for x, row in zip(seen, rows, strict=True) if UNK_ID not in row}
-            missing.update({x: n for x, n in seen.items() if x not in known})
-    return [x for x, _ in missing.most_common()]
+        if isinstance(tokenizer, SentencePieceTokenizer):
+            read = map(normalizer(tokenizer.normalization), map(remove_tag, texts))
+            seen = Counter(itertools.chain.from_iterable(read))
+            known, left = {*tokenizer.vocabulary, *_NO_PIECES}, coverage * seen.total()
+            for character, number in seen.most_common():
+                if left > 0 and character not in known:
+                    missing[character] += number
+                left -= number
+    return [character for character, _ in missing.most_common()]
 
 
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:

@@ -49,7 +49,7 @@ _PART = "\ua66e"  # a letter that no text has: for one byte of another
 LONGEST_LINE = 2**14  # characters; of longer ones SentencePiece learns very slowly
 
 _SEED_LOCK = threading.Lock()  # SentencePiece has one global seed
-_RESERVED = re.compile("[\0\u2585]")  # the trainer would leave their line out
+RESERVED = "\0\u2585"  # the trainer would leave their line out
 
 
 class SentencePieceTokenizer(VocabularyTokenizer):
@@ -420,7 +420,7 @@ def _training_text(
     change, counts = normalizer(normalization), Counter[str]()
     try:
         for sentence in nonblank(sentences):
-            text = _RESERVED.sub(" ", change(sentence))
+            text = re.sub(f"[{RESERVED}]", " ", change(sentence))
             for part in _parts(text) if text.strip() else ():
                 counts.update(part.split())
                 yield part
