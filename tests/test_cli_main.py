@@ -125,7 +125,7 @@ train --run_dir x --batch_tokens many | a whole number or auto.*many
 train --run_dir x --preset smal | no preset smal. Did you mean small\?
 train --run_dir x --cell_type lsmt | --cell_type must be lstm, .*lsmt
 train --run_dir x --preset gnmt --num_heads 2 | no option --num_heads
-train x y z | Nothing takes y z
+train x /dev/null | Nothing takes /dev/null: two files have a comma between them, as
 train --init_from no/run | --init_from must be a run dir.*no/run, which has no run.json
 train d --val a.en | lies beside that to learn from, as val.fr and val.en
 train d --vocab_size 3 | --vocab_size must be above 4, .*1000 is right

@@ -12,6 +12,7 @@ import difflib
 import importlib
 import inspect
 import itertools
+import os
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -337,5 +338,7 @@ def _reworded(error: cyclopts.CycloptsError, argv: Sequence[str]) -> str:
             options = vars(_module(argv[0]))[f"{argv[0].capitalize()}Options"]
             option = options.ELSEWHERE.get("")
             meant = f"did you mean {option} {words}?" if option else f"{more}."
+            if not option and os.path.exists(words):
+                meant = f"two files have a comma between them, as a.fr,a.en; {meant}"
             return f"Nothing takes {words}: {meant}"
     return str(error)
