@@ -358,7 +358,7 @@ class TimeEstimate(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Stops the clock until the epoch's first step is done."""
-        self._last = math.inf
+        self._last, self.done = math.inf, epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Measures the step, which has ended: its loss is in the logs."""
