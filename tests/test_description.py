@@ -92,8 +92,9 @@ LONG_TIMES = [
 
 @pytest.mark.parametrize("epochs, done, hours, said", LONG_TIMES)
 def test_c2_a_training_of_many_hours(epochs, done, hours, said, capsys):
-    config = TrainingConfig(epochs=epochs, early_stopping=5)
-    TimeEstimate(config, 1, done)._say(hours * 3600)
+    estimate = TimeEstimate(TrainingConfig(epochs=epochs, early_stopping=5), 1)
+    estimate.on_epoch_begin(done)
+    estimate._say(hours * 3600)
     told = re.findall("note: this may take (.*) on this", capsys.readouterr().out)
     assert told == said
 

@@ -32,6 +32,7 @@ from keras_luong.layers.scores import (
 )
 from keras_luong.types import Shape, Tensor
 
+#: Scores of which one serves all heads; a user's own may get weights later.
 _WITHOUT_WEIGHTS = frozenset({DotScore, ScaledDotScore, CosineScore})
 
 

@@ -346,12 +346,11 @@ class TimeEstimate(keras.callbacks.Callback):
     Args:
         config: How the run is trained.
         steps: The steps of an epoch, about.
-        done: How many epochs were trained before.
     """
 
-    def __init__(self, config: TrainingConfig, steps: int, done: int = 0) -> None:
+    def __init__(self, config: TrainingConfig, steps: int) -> None:
         super().__init__()
-        self.config, self.steps, self.done = config, steps, done
+        self.config, self.steps, self.done = config, steps, 0
         self._seconds: list[float] = []
         self._last = math.inf
         self._said = False

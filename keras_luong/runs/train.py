@@ -245,7 +245,7 @@ def fit_model(
             follow,
             *schedule.callbacks,
             validation_callback(run, tokenizers, model),
-            TimeEstimate(config, steps, epoch),
+            TimeEstimate(config, steps),
         ],
         moving_average=config.ema_momentum > 0,
         last=[checkpoints, EpochBar(steps, started_at)],
